@@ -110,8 +110,16 @@ static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
 static int is_streamed(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    return plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
-           gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
+    return !plan->buffered && plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale &&
+           !gemm->panels && gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
+}
+
+/* Whether weights of experts of few rows are packed into two buffers. */
+static int is_buffered(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return BUFFERED_PANELS && plan->own && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
+           gemm->columns % TILE_COLUMNS == 0;
 }
 
 /* Whether C is written past the caches: gradients, and what matrix tiles compute of experts, whose weights come from memory: lines
@@ -134,9 +142,15 @@ static int64_t strip_rows(const struct sycpu_gemm *gemm)
 /* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
+    plan->buffered = is_buffered(plan);
     plan->streamed = is_streamed(plan);
-    if (!plan->chunk && !plan->streamed) return;
+    if (!plan->chunk && !plan->streamed && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    if (plan->buffered) {
+        plan->tree_rows = 1;
+        plan->tree_panels = greatest(BUFFERED_PANELS, BUFFERED_SUMS / plan->tree);
+        return;
+    }
     plan->tree_rows = plan->streamed ? STREAMED_PANELS : plan->block_panels;
     plan->tree_panels = plan->streamed ? least(STREAMED_COLUMNS, plan->panels) : plan->b_panels;
 }
@@ -215,6 +229,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan_blocks(&plan);
     plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
+    if (plan.buffered)
+        plan.b_words =
+            greatest(plan.b_words, 2 * least(BUFFERED_COLUMNS, plan.panels) * b_panel_size(BUFFERED_STEPS));
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;

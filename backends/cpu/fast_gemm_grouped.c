@@ -86,6 +86,12 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         return;
     }
 #endif
+#if IS_AVX2
+    if (plan->buffered && worker->row_panels <= BUFFERED_PANELS) {
+        fast_gemm_compute_buffered(plan, worker, expert, first, end);
+        return;
+    }
+#endif
 #ifndef SYCPU_PAIRS
     if (plan->streamed && worker->row_panels <= STREAMED_PANELS) {
         fast_gemm_compute_streamed(plan, worker, expert, first, end);

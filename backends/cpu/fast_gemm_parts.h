@@ -92,6 +92,12 @@
 #define STREAMED_ROWS    32
 #define STREAMED_COLUMNS 32
 #define STREAMED_L2      (2 << 20)
+/* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
+ * at most; so many words hold sums. 0: never. */
+#define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)
+#define BUFFERED_STEPS   32
+#define BUFFERED_COLUMNS 64
+#define BUFFERED_SUMS    (48 * 1024)
 /* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
 #define INT8_ROWS    6
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
@@ -182,6 +188,32 @@ struct sycpu_gemm_ahead {
     int64_t done;   /* pieces that the tiles before have fetched; with SYCPU_TILES their steps */
 };
 
+/* Rows of B that are copied to panels of BUFFERED_STEPS steps, a line of TILE_COLUMNS words beside each step of a tile. */
+struct sycpu_gemm_lines {
+    const float *from; /* the next line */
+    float *to;         /* its place */
+    int64_t ahead;     /* words from a line to the one that is fetched for later */
+    int64_t stride;    /* words of B from a row to the next */
+    int64_t panels;    /* lines in a row */
+    int64_t in_row;    /* that are left in this row */
+    int64_t left;      /* in all */
+};
+
+/* Copies the next line. */
+ALWAYS_INLINE void copy_line(struct sycpu_gemm_lines *lines)
+{
+    const int64_t size = b_panel_size(BUFFERED_STEPS);
+    __builtin_prefetch(lines->from + lines->ahead, 0, 2);
+    for (int i = 0; i < TILE_COLUMNS; i += LANES) vec_store(lines->to + i, vec_load(lines->from + i));
+    lines->from += TILE_COLUMNS;
+    lines->to += size;
+    if (--lines->in_row == 0) {
+        lines->in_row = lines->panels;
+        lines->from += lines->stride - lines->panels * TILE_COLUMNS;
+        lines->to += TILE_COLUMNS - lines->panels * size;
+    }
+}
+
 /* One tile of C. */
 struct sycpu_gemm_tile {
     const float *a; /* panel [steps, TILE_ROWS], with SYCPU_TILES [TILE_ROWS, steps] */
@@ -193,7 +225,8 @@ struct sycpu_gemm_tile {
     const void *next;   /* the panel of B after this one, to be fetched in time; NULL: B is near */
     int64_t steps;      /* of a panel of B, with next */
     struct sycpu_gemm_ahead ahead;
-    float *copy;      /* gets the panel, packed; NULL: not wanted */
+    struct sycpu_gemm_lines *lines; /* at least as many as the tile has steps; NULL: none */
+    float *copy;                    /* gets the panel, packed; NULL: not wanted */
     float *pending;   /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
     void *c;          /* result */
     int64_t c_stride; /* elements between its rows */
@@ -232,6 +265,7 @@ struct sycpu_gemm_plan {
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
+    int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
     int64_t tree;  /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
@@ -247,6 +281,12 @@ static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
                       : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
 }
 
+/* What a buffer of B holds: the first rows of some panels of an expert. */
+struct sycpu_gemm_held {
+    int64_t expert, panel, panels; /* panels: 0 where it holds nothing of use */
+    int buffer;                    /* 0 or 1 */
+};
+
 /* Scratch of a thread while it computes tiles of one expert. */
 struct sycpu_gemm_worker {
     int64_t *length; /* [leaves] steps in each leaf */
@@ -261,6 +301,7 @@ struct sycpu_gemm_worker {
     float *pending;                /* tiles of the tree of leaves */
     float *edge;                   /* a tile that cannot be written to C directly */
     struct sycpu_gemm_rest *rest;  /* with SYCPU_TILES: what the last tile left to do */
+    struct sycpu_gemm_held held;   /* with plan->buffered */
     int64_t rows;                  /* of C that the expert has */
     int64_t depth;                 /* of the contraction that the expert has, in steps */
     int64_t leaves;                /* 1 where the contraction is empty */
@@ -466,6 +507,12 @@ void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gem
 
 /* All rows of an expert that has at most STREAMED_PANELS of A, panels [first, end) of columns. */
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                                int64_t expert, int64_t first, int64_t end);
+
+/* ---- fast_gemm_buffered.c, with plan->buffered ---- */
+
+/* All rows of an expert that has at most BUFFERED_PANELS of A, panels [first, end) of columns. */
+void fast_gemm_compute_buffered(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end);
 
 /* ---- fast_gemm_tokens.c, with SYCPU_TILES ---- */

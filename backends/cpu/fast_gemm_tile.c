@@ -129,7 +129,17 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
         if (from) {                                                                                          \
             ROWS(ROW_LOAD)                                                                                   \
         }                                                                                                    \
-        if (is_fed(tile)) {                                                                                  \
+        if (IS_AVX2 && tile->lines) {                                                                        \
+            struct sycpu_gemm_lines lines = *tile->lines;                                                    \
+            lines.left -= depth;                                                                             \
+            for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                       \
+                LOAD;                                                                                        \
+                ROWS(ROW_STEP)                                                                               \
+                copy_line(&lines);                                                                           \
+                b += TILE_COLUMNS;                                                                           \
+            }                                                                                                \
+            *tile->lines = lines;                                                                            \
+        } else if (is_fed(tile)) {                                                                           \
             for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                       \
                 LOAD;                                                                                        \
                 ROWS(ROW_STEP)                                                                               \
