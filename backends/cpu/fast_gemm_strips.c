@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strips, by AVX2: up to three rows of C by some columns. A part of a leaf, up to four of its steps, is computed for a whole strip
- * at once: the elements of A stay in registers, B passes, and sums wait in buffers for the next part and for their neighbours
+/* Strips, by AVX2: up to three rows of C by some columns. A part of a leaf, up to four of its steps, or two leaves that have no more
+ * together, is computed for a whole strip at once: the elements of A stay in registers, B passes, and sums wait in buffers for the next part and for their neighbours
  * in the tree over leaves. What a part needs beside multiply-adds is so shared by the vectors of a strip.
  *
  * x^T y whose leaves have few steps each: what fast_gemm_shallow does elsewhere, for which 16 registers are too few. A strip is as
@@ -25,28 +25,37 @@ enum { CHAIN = 4, BUFFERS };
 
 /* ---- the parts of a strip ---- */
 
-/* Some steps of a leaf; with its last ones all is added that is complete then of the tree, which is in buffers 0 .. to - 1. */
+/* Some steps of a leaf, or all steps of two that are neighbours in the tree over leaves; with the last of them all is added that is
+ * complete then of the tree, which is in buffers 0 .. to - 1. */
 struct part {
     int64_t step; /* the first */
-    int steps;    /* 0: of an empty leaf */
+    int steps;    /* 0: of empty leaves */
+    int first;    /* steps of the first of two leaves; ONE_LEAF: there is only one */
     int begun;    /* 1: the chains so far are in CHAIN */
     int to;       /* buffer; CHAIN: the leaf goes on */
 };
+#    define ONE_LEAF (-1)
 
 /* Leaves in their order. Those missing to a power of two are empty. */
 struct walk {
     const int64_t *length;
+    int pairs;        /* 1: a part may be two leaves; there are more than one then */
     int leaf, leaves; /* the next; how many there are */
     int root;         /* the height of the tree, which is the buffer of its sum */
     int64_t left;     /* steps of the leaf at hand that follow the part */
     struct part part;
 };
 
-static struct walk walk_of(const struct sycpu_gemm_worker *worker)
+static struct walk walk_of(const struct sycpu_gemm_worker *worker, int pairs)
 {
-    struct walk walk = {.length = worker->length, .leaves = (int)worker->leaves};
+    struct walk walk = {.length = worker->length, .leaves = (int)worker->leaves, .pairs = pairs};
     while (1 << walk.root < walk.leaves) walk.root++;
     return walk;
+}
+
+static int64_t length_of(const struct walk *w, int leaf)
+{
+    return leaf < w->leaves ? w->length[leaf] : 0;
 }
 
 /* The first part, or the next one; 0: there is none. */
@@ -54,10 +63,14 @@ static int next_part(struct walk *w)
 {
     struct part *part = &w->part;
     part->step += part->steps;
+    part->first = ONE_LEAF;
     part->begun = w->left > 0;
     if (!part->begun) {
         if (w->leaf == 1 << w->root) return 0;
-        w->left = w->leaf < w->leaves ? w->length[w->leaf] : 0;
+        const int64_t both = length_of(w, w->leaf) + length_of(w, w->leaf + 1);
+        const int pair = w->pairs && w->leaf % 2 == 0 && both <= PART_STEPS;
+        if (pair) part->first = (int)length_of(w, w->leaf++);
+        w->left = pair ? both : length_of(w, w->leaf);
         w->leaf++;
     }
     part->steps = (int)least(w->left, PART_STEPS);
@@ -124,6 +137,43 @@ struct strip {
     float *sums;
 };
 
+/* The sum of two leaves of a row. Rows read y anew, as an operand of the multiply-adds: registers have no room for it. */
+#    define PAIR_STEP(i, k)                                                                                  \
+        if ((k) < steps) {                                                                                   \
+            const vec y = vec_load(b + (k)*b_step);                                                          \
+            if ((k) == 0 || (k) == first)                                                                    \
+                last = vec_mul(x->x##i##k, y);                                                               \
+            else                                                                                             \
+                last = vec_step(x->x##i##k, y, last);                                                        \
+            if ((k) == first - 1) before = last;                                                             \
+        }
+#    define PAIR_ROW(i)                                                                                      \
+        {                                                                                                    \
+            vec last = vec_zero(), before = vec_zero();                                                      \
+            __asm__("" : "+r"(b));                                                                           \
+            EACH_STEP(PAIR_STEP, i)                                                                          \
+            if (first > 0 && first < steps) last = vec_add(last, before);                                    \
+            if (to > 1) last = vec_add(last, vec_load(&SUM(1, i)));                                          \
+            if (to > 2) last = vec_add(last, vec_load(&SUM(2, i)));                                          \
+            vec_store(&SUM(to, i), last);                                                                    \
+        }
+ALWAYS_INLINE void sum_pair(const struct elements *x, const float *b, float *sum, int64_t b_step,
+                            int64_t width, int steps, int first, int to)
+{
+    EACH_ROW(PAIR_ROW);
+}
+
+ALWAYS_INLINE void sum_leaves(const struct part *part, const struct strip *s, int64_t b_step, int64_t width,
+                              int steps, int first, int to)
+{
+    const float *a = s->a + part->step * TILE_ROWS, *b = s->b + part->step * b_step;
+    const struct elements x = {EACH_ROW(ROW_ELEMENTS)};
+    for (float *sum = s->sums, *end = sum + s->columns; sum < end; sum += TILE_COLUMNS, b += s->b_next) {
+        sum_pair(&x, b, sum, b_step, width, steps, first, to);
+        sum_pair(&x, b + LANES, sum + LANES, b_step, width, steps, first, to);
+    }
+}
+
 ALWAYS_INLINE void sum_part(const struct part *part, const struct strip *s, int64_t b_step, int64_t width,
                             int steps, int begun, int to)
 {
@@ -159,9 +209,42 @@ ALWAYS_INLINE void compute_part(const struct part *part, const struct strip *s, 
         CASE(PART_STEPS, 1, CHAIN)
     }
 }
+
+/* Likewise two leaves. */
+#    define PAIR_KIND(steps, first, to) (((steps)*8 + (first)) * BUFFERS + (to))
+#    define PAIR_CASE(steps, first, to)                                                                      \
+    case PAIR_KIND(steps, first, to):                                                                        \
+        sum_leaves(part, s, TILE_COLUMNS, TN_COLUMNS, steps, first, to);                                     \
+        break;
+#    define PAIR_CASES(steps, first)                                                                         \
+        PAIR_CASE(steps, first, 1) PAIR_CASE(steps, first, 2) PAIR_CASE(steps, first, 3)
+static void compute_pair(const struct part *part, const struct strip *s)
+{
+    switch (PAIR_KIND(part->steps, part->first, part->to)) {
+        PAIR_CASES(0, 0)
+        PAIR_CASES(1, 0)
+        PAIR_CASES(1, 1)
+        PAIR_CASES(2, 0)
+        PAIR_CASES(2, 1)
+        PAIR_CASES(2, 2)
+        PAIR_CASES(3, 0)
+        PAIR_CASES(3, 1)
+        PAIR_CASES(3, 2)
+        PAIR_CASES(3, 3)
+        PAIR_CASES(4, 0)
+        PAIR_CASES(4, 1)
+        PAIR_CASES(4, 2)
+        PAIR_CASES(4, 3)
+        PAIR_CASES(4, 4)
+    }
+}
+
 static void compute_tn_part(const struct part *part, const struct strip *strip)
 {
-    compute_part(part, strip, TILE_COLUMNS, TN_COLUMNS);
+    if (part->first != ONE_LEAF)
+        compute_pair(part, strip);
+    else
+        compute_part(part, strip, TILE_COLUMNS, TN_COLUMNS);
 }
 static void compute_nn_part(const struct part *part, const struct strip *strip)
 {
@@ -225,7 +308,7 @@ struct parts {
 
 static void list_parts(const struct sycpu_gemm_worker *worker, struct parts *parts)
 {
-    struct walk walk = walk_of(worker);
+    struct walk walk = walk_of(worker, 1);
     parts->root = walk.root;
     for (parts->n = 0; next_part(&walk); parts->n++) parts->part[parts->n] = walk.part;
 }
@@ -274,7 +357,7 @@ void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         .a = worker->a, .b_step = gemm->columns, .b_next = TILE_COLUMNS, .sums = sums[0][0]};
     fast_gemm_pack_block(plan, expert, worker, row, end - row);
     for (int64_t left = n * TILE_COLUMNS; left > 0; left -= strip.columns, column += strip.columns) {
-        struct walk walk = walk_of(worker);
+        struct walk walk = walk_of(worker, 0);
         strip.columns = least(left, NN_COLUMNS);
         strip.b = (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column;
         while (next_part(&walk)) compute_nn_part(&walk.part, &strip);
