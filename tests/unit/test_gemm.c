@@ -184,6 +184,16 @@ Test(gemm, experts_whose_weights_are_read_row_by_row)
     }
 }
 
+/* Weights that are packed in two buffers in turn: more columns than one holds, leaves that are no multiple of what it holds, experts
+ * with one to five panels of rows beside each other, so that what the first part of the next will be is guessed wrong at times. */
+Test(gemm, experts_whose_weights_take_turns_in_buffers)
+{
+    static const struct shape shapes[] = {{4, 3, 11, 100, 64}, {3, 2, 9, 40, 1072}, {2, 2, 6, 296, 48}};
+    for (int i = 0; i < 3; i++)
+        for (int leaves = 1; leaves <= 4; leaves += leaves)
+            check(SY_OP_GROUPED_MATMUL, &shapes[i], shapes[i].k / leaves, -20, 0);
+}
+
 /* The same times transposed weights whose rows and columns fill vectors, up to more rows than are read in place; of
  * 2048 elements they lie a multiple of a page apart. */
 Test(gemm, experts_of_few_rows_times_whole_vectors)
@@ -277,6 +287,22 @@ Test(gemm, gradients_of_nothing_are_positive_zeros)
         memset(k.in[0].data, 0, kh_bytes(&k.in[0]));
         for (int64_t j = 0; j < sycpu_count(&k.in[1]); j++) ((float *)k.in[1].data)[j] = -1.0f;
         kh_check(&k, "zeros times negative numbers");
+        for (int64_t j = 0; j < sycpu_count(&k.out[0]); j++) cr_assert(((uint32_t *)k.want[0])[j] == 0);
+        kh_end(&k);
+    }
+}
+
+/* Products that are too small for float32 are -0 here. */
+Test(gemm, sums_that_vanish_are_positive_zeros)
+{
+    static const struct shape s = {3, 4, 4, 64, 96};
+    for (int op = 0; op < N_GROUPED; op++) {
+        struct sy_attr_leaf attr = {leaf_axis(grouped_ops[op], &s) / 2};
+        struct kh k;
+        begin(&k, grouped_ops[op], &s, &attr, 0);
+        for (int64_t j = 0; j < sycpu_count(&k.in[0]); j++) ((float *)k.in[0].data)[j] = 1e-30f;
+        for (int64_t j = 0; j < sycpu_count(&k.in[1]); j++) ((float *)k.in[1].data)[j] = -1e-30f;
+        kh_check(&k, "products that vanish");
         for (int64_t j = 0; j < sycpu_count(&k.out[0]); j++) cr_assert(((uint32_t *)k.want[0])[j] == 0);
         kh_end(&k);
     }
