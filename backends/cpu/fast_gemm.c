@@ -106,20 +106,20 @@ static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
     return gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
 }
 
-/* Whether weights of experts of few rows are read row by row: of float32, where the processor has the cache for it. */
-static int is_streamed(const struct sycpu_gemm_plan *plan)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    return !plan->buffered && plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale &&
-           !gemm->panels && gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
-}
-
 /* Whether weights of experts of few rows are packed into two buffers. */
 static int is_buffered(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     return BUFFERED_PANELS && plan->own && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
            gemm->columns % TILE_COLUMNS == 0;
+}
+
+/* Whether weights of experts of few rows are read row by row: of float32, where the processor has the cache for it. */
+static int is_streamed(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return !IS_AVX2 && plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale &&
+           !gemm->panels && gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
 }
 
 /* Whether C is written past the caches: gradients, and what matrix tiles compute of experts, whose weights come from memory: lines
@@ -229,9 +229,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan_blocks(&plan);
     plan_trees(&plan);
     plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
-    if (plan.buffered)
-        plan.b_words =
-            greatest(plan.b_words, 2 * least(BUFFERED_COLUMNS, plan.panels) * b_panel_size(BUFFERED_STEPS));
+    if (plan.buffered) plan.b_words = greatest(plan.b_words, 2 * buffer_size(&plan));
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;

@@ -144,7 +144,7 @@ void fast_gemm_compute_broadcast(const struct sycpu_gemm_plan *plan, struct sycp
         const int64_t from = least(column, end - rows);
         const struct block t = {
             .w = w + from * gemm->depth, .stride = gemm->depth, .ahead = rows * gemm->depth, .rows = rows};
-        fast_gemm_fetch_rows(gemm, expert + 1, (column - first) / rows, (end - first) / rows);
+        fast_gemm_fetch_rows(gemm, expert + 1, (column - first) / rows, divide_up(end - first, rows));
         compute_rows(plan, worker, t, vectors, c + from);
     }
 }

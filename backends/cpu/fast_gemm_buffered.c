@@ -45,7 +45,7 @@ static void copy_lines(struct sycpu_gemm_lines lines)
 static float *buffer_of(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                         int buffer)
 {
-    return worker->b + buffer * least(BUFFERED_COLUMNS, plan->panels) * b_panel_size(BUFFERED_STEPS);
+    return worker->b + buffer * buffer_size(plan);
 }
 
 /* A tile's tree over leaves, whose first place has the sum at last. */

@@ -15,7 +15,8 @@
  * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
  * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c, which reads weights of up to
- * three rows, too. Tiles of a block are taken panel of B by panel of B,
+ * three rows, too. By AVX2 weights of a few more rows are packed while others are multiplied (fast_gemm_buffered.c), and transposed
+ * ones are broadcast from where they lie (fast_gemm_broadcast.c). Tiles of a block are taken panel of B by panel of B,
  * so the block stays in the L2 cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
@@ -267,7 +268,7 @@ struct sycpu_gemm_plan {
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
-    int64_t tree;  /* words of the pending tiles of one tile of C, with chunks or streamed, else 0 */
+    int64_t tree; /* words of the pending tiles of one tile of C, with chunks, streamed or buffered, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
     int64_t worker_size;            /* words of scratch of a thread */
     int threads;
@@ -279,6 +280,12 @@ static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
     return plan->tree ? plan->tree * plan->tree_rows * plan->tree_panels
                       : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+}
+
+/* With plan->buffered: words of each of the two buffers of B, at most. */
+static inline int64_t buffer_size(const struct sycpu_gemm_plan *plan)
+{
+    return least(BUFFERED_COLUMNS, plan->panels) * b_panel_size(BUFFERED_STEPS);
 }
 
 /* What a buffer of B holds: the first rows of some panels of an expert. */
