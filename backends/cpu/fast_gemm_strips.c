@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strips, by AVX2: up to three rows of C by some columns. A part of a leaf, up to four of its steps, or two leaves that have no more
- * together, is computed for a whole strip at once: the elements of A stay in registers, B passes, and sums wait in buffers for the next part and for their neighbours
- * in the tree over leaves. What a part needs beside multiply-adds is so shared by the vectors of a strip.
+/* Strips, by AVX2: up to three rows of C by some columns. A part of a leaf, up to four of its steps, or two leaves of up to three
+ * together, is computed for a whole strip at once: the elements of A stay in registers, B passes, and sums wait in buffers for the
+ * next part and for their neighbours in the tree over leaves. What a part needs beside multiply-adds is so shared by the vectors of
+ * a strip.
  *
  * x^T y whose leaves have few steps each: what fast_gemm_shallow does elsewhere, for which 16 registers are too few. A strip is as
  * wide as B and the sums stay in the L1 cache. C is written row by row in whole lines, which is what memory takes
@@ -16,6 +17,7 @@
 #if HAS_STRIPS
 
 #    define PART_STEPS 4
+#    define PAIR_STEPS 3 /* of two leaves; with four they were slower than one after the other */
 #    define TN_COLUMNS 128
 #    define NN_COLUMNS 1024
 
@@ -68,7 +70,7 @@ static int next_part(struct walk *w)
     if (!part->begun) {
         if (w->leaf == 1 << w->root) return 0;
         const int64_t both = length_of(w, w->leaf) + length_of(w, w->leaf + 1);
-        const int pair = w->pairs && w->leaf % 2 == 0 && both <= PART_STEPS;
+        const int pair = w->pairs && w->leaf % 2 == 0 && both <= PAIR_STEPS;
         if (pair) part->first = (int)length_of(w, w->leaf++);
         w->left = pair ? both : length_of(w, w->leaf);
         w->leaf++;
@@ -137,7 +139,7 @@ struct strip {
     float *sums;
 };
 
-/* The sum of two leaves of a row. Rows read y anew, as an operand of the multiply-adds: registers have no room for it. */
+/* The sum of two leaves of a row. Rows read y anew, as an operand of the multiply-adds, which is faster than y in registers. */
 #    define PAIR_STEP(i, k)                                                                                  \
         if ((k) < steps) {                                                                                   \
             const vec y = vec_load(b + (k)*b_step);                                                          \
@@ -231,11 +233,6 @@ static void compute_pair(const struct part *part, const struct strip *s)
         PAIR_CASES(3, 1)
         PAIR_CASES(3, 2)
         PAIR_CASES(3, 3)
-        PAIR_CASES(4, 0)
-        PAIR_CASES(4, 1)
-        PAIR_CASES(4, 2)
-        PAIR_CASES(4, 3)
-        PAIR_CASES(4, 4)
     }
 }
 
