@@ -106,20 +106,12 @@ static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
     return gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
 }
 
-/* Whether weights of experts of few rows are packed into two buffers. */
-static int is_buffered(const struct sycpu_gemm_plan *plan)
+/* Whether it is x w of experts, of float32 weights that fill panels. */
+static int is_plain_nn(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    return BUFFERED_PANELS && plan->own && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
+    return plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
            gemm->columns % TILE_COLUMNS == 0;
-}
-
-/* Whether weights of experts of few rows are read row by row: of float32, where the processor has the cache for it. */
-static int is_streamed(const struct sycpu_gemm_plan *plan)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    return !IS_AVX2 && plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale &&
-           !gemm->panels && gemm->columns % TILE_COLUMNS == 0 && sycpu_l2_bytes() >= STREAMED_L2;
 }
 
 /* Whether C is written past the caches: gradients, and what matrix tiles compute of experts, whose weights come from memory: lines
@@ -142,8 +134,9 @@ static int64_t strip_rows(const struct sycpu_gemm *gemm)
 /* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
-    plan->buffered = is_buffered(plan);
-    plan->streamed = is_streamed(plan);
+    /* Weights of experts of few rows are packed into two buffers, or read row by row where the processor has the cache for it. */
+    plan->buffered = BUFFERED_PANELS && is_plain_nn(plan);
+    plan->streamed = !BUFFERED_PANELS && is_plain_nn(plan) && sycpu_l2_bytes() >= STREAMED_L2;
     if (!plan->chunk && !plan->streamed && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
     if (plan->buffered) {
