@@ -88,20 +88,6 @@ static void compute_sums(const struct sycpu_gemm *gemm, const struct sycpu_gemm_
     }
 }
 
-/* The sums to n rows of C that `slot` has, `rows` columns of each from c on. */
-ALWAYS_INLINE void write_rows(const float *sums, int64_t width, const int64_t *slot, int64_t n, float *c,
-                              int64_t stride, int rows)
-{
-    const float *row[LANES];
-    float turned[LANES * LANES];
-    for (int64_t first = 0; first < n; first += LANES) {
-        for (int i = 0; i < LANES; i++) row[i] = sums + i % rows * width + first;
-        transpose(row, 0, turned, LANES, LANES);
-        for (int64_t i = 0; i < least(n - first, LANES); i++)
-            memcpy(c + slot[first + i] * stride, turned + i * LANES, sizeof(float) * (size_t)rows);
-    }
-}
-
 static void compute_block(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                           const struct block *t, const int64_t *slot, int64_t n, float *c)
 {
@@ -109,9 +95,9 @@ static void compute_block(const struct sycpu_gemm_plan *plan, const struct sycpu
     for (int64_t i = 0; i < n; i++) __builtin_prefetch(c + slot[i] * stride, 1);
     compute_sums(&plan->gemm, worker, t);
     if (t->rows == 6)
-        write_rows(worker->edge, width, slot, n, c, stride, 6);
+        write_turned(worker->edge, 6, width, slot, n, c, stride, 6);
     else
-        write_rows(worker->edge, width, slot, n, c, stride, 4);
+        write_turned(worker->edge, 4, width, slot, n, c, stride, 4);
 }
 
 /* The block's rows of weights times all buffer rows, `vectors` at a time. */

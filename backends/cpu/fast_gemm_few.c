@@ -159,23 +159,15 @@ static void compute_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_w
 }
 
 /* The sum to C: `c` is the tile's first column, `slot` has the rows of C, of which there are n. */
-static void write_turned(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
-                         const struct turned *t, const int64_t *slot, int64_t n, float *c)
+static void write_sum(const struct sycpu_gemm *gemm, const struct sycpu_gemm_worker *worker,
+                      const struct turned *t, const int64_t *slot, int64_t n, float *c)
 {
-    const float *row[LANES];
-    float block[LANES * LANES];
-    n = least(n, t->halves * HALF_LANES);
-    for (int64_t first = 0; first < n; first += LANES) {
-        for (int i = 0; i < LANES; i++) row[i] = worker->edge + i % WEIGHTS * t->halves * HALF_LANES + first;
-        transpose(row, 0, block, LANES, LANES);
-        for (int64_t i = 0; i < least(n - first, LANES); i++) {
-            float *to = c + slot[first + i] * gemm->columns;
-            if (t->rows == WEIGHTS)
-                memcpy(to, block + i * LANES, sizeof(float) * WEIGHTS);
-            else
-                memcpy(to, block + i * LANES, sizeof(float) * (size_t)t->rows);
-        }
-    }
+    const int64_t width = t->halves * HALF_LANES;
+    n = least(n, width);
+    if (t->rows == WEIGHTS)
+        write_turned(worker->edge, WEIGHTS, width, slot, n, c, gemm->columns, WEIGHTS);
+    else
+        write_turned(worker->edge, WEIGHTS, width, slot, n, c, gemm->columns, t->rows);
 }
 
 /* Half vectors of a tile where so many are left. */
@@ -209,8 +201,8 @@ void fast_gemm_compute_few(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
             t.halves = halves_of(all - i);
             t.fetch = i == 0;
             compute_sum(gemm, worker, &t);
-            write_turned(gemm, worker, &t, worker->slot + i * HALF_LANES, worker->rows - i * HALF_LANES,
-                         c + column);
+            write_sum(gemm, worker, &t, worker->slot + i * HALF_LANES, worker->rows - i * HALF_LANES,
+                      c + column);
         }
     }
 }

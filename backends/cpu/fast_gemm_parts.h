@@ -354,6 +354,22 @@ static inline void fast_gemm_put(const struct sycpu_gemm_plan *plan, int64_t i, 
         vec_store((float *)plan->gemm.c + i, v);
 }
 
+#ifndef SYCPU_PAIRS
+/* Sums [rows, width], of rows of weights, to n rows of C that `slot` has, the first `columns` of each from c on. */
+ALWAYS_INLINE void write_turned(const float *sums, int rows, int64_t width, const int64_t *slot, int64_t n,
+                                float *c, int64_t stride, int columns)
+{
+    const float *row[LANES];
+    float turned[LANES * LANES];
+    for (int64_t first = 0; first < n; first += LANES) {
+        for (int i = 0; i < LANES; i++) row[i] = sums + i % rows * width + first;
+        transpose(row, 0, turned, LANES, LANES);
+        for (int64_t i = 0; i < least(n - first, LANES); i++)
+            memcpy(c + slot[first + i] * stride, turned + i * LANES, sizeof(float) * (size_t)columns);
+    }
+}
+#endif
+
 /* Panel of B of an expert, of a call that has them. */
 static inline const float *b_panel_of(const struct sycpu_gemm *gemm, int64_t expert, int64_t panel)
 {

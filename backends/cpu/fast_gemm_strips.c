@@ -165,33 +165,24 @@ ALWAYS_INLINE void sum_pair(const struct elements *x, const float *b, float *sum
     EACH_ROW(PAIR_ROW);
 }
 
-ALWAYS_INLINE void sum_leaves(const struct part *part, const struct strip *s, int64_t b_step, int64_t width,
-                              int steps, int first, int to)
-{
-    const float *a = s->a + part->step * TILE_ROWS, *b = s->b + part->step * b_step;
-    const struct elements x = {EACH_ROW(ROW_ELEMENTS)};
-    for (float *sum = s->sums, *end = sum + s->columns; sum < end; sum += TILE_COLUMNS, b += s->b_next) {
-        sum_pair(&x, b, sum, b_step, width, steps, first, to);
-        sum_pair(&x, b + LANES, sum + LANES, b_step, width, steps, first, to);
-    }
-}
-
 ALWAYS_INLINE void sum_part(const struct part *part, const struct strip *s, int64_t b_step, int64_t width,
-                            int steps, int begun, int to)
+                            int steps, int first, int begun, int to)
 {
     const float *a = s->a + part->step * TILE_ROWS, *b = s->b + part->step * b_step;
     const struct elements x = {EACH_ROW(ROW_ELEMENTS)};
-    for (float *sum = s->sums, *end = sum + s->columns; sum < end; sum += TILE_COLUMNS, b += s->b_next) {
-        sum_vectors(&x, b, sum, b_step, width, steps, begun, to);
-        sum_vectors(&x, b + LANES, sum + LANES, b_step, width, steps, begun, to);
-    }
+    for (float *sum = s->sums, *end = sum + s->columns; sum < end; sum += TILE_COLUMNS, b += s->b_next)
+        for (int i = 0; i < TILE_COLUMNS; i += LANES)
+            if (first == ONE_LEAF)
+                sum_vectors(&x, b + i, sum + i, b_step, width, steps, begun, to);
+            else
+                sum_pair(&x, b + i, sum + i, b_step, width, steps, first, to);
 }
 
 /* Each kind of part is compiled for itself, so that nothing is asked in its loop. */
 #    define KIND(steps, begun, to) (((steps)*2 + (begun)) * BUFFERS + (to))
 #    define CASE(steps, begun, to)                                                                           \
     case KIND(steps, begun, to):                                                                             \
-        sum_part(part, s, b_step, width, steps, begun, to);                                                  \
+        sum_part(part, s, b_step, width, steps, ONE_LEAF, begun, to);                                        \
         break;
 #    define CASES(steps, begun)                                                                              \
         CASE(steps, begun, 0) CASE(steps, begun, 1) CASE(steps, begun, 2) CASE(steps, begun, 3)
@@ -216,7 +207,7 @@ ALWAYS_INLINE void compute_part(const struct part *part, const struct strip *s, 
 #    define PAIR_KIND(steps, first, to) (((steps)*8 + (first)) * BUFFERS + (to))
 #    define PAIR_CASE(steps, first, to)                                                                      \
     case PAIR_KIND(steps, first, to):                                                                        \
-        sum_leaves(part, s, TILE_COLUMNS, TN_COLUMNS, steps, first, to);                                     \
+        sum_part(part, s, TILE_COLUMNS, TN_COLUMNS, steps, first, 0, to);                                    \
         break;
 #    define PAIR_CASES(steps, first)                                                                         \
         PAIR_CASE(steps, first, 1) PAIR_CASE(steps, first, 2) PAIR_CASE(steps, first, 3)

@@ -63,10 +63,10 @@
 #define fast_attend_single SYCPU_NAME(fast_attend_single)
 
 /* Parts of matrix products, fast_gemm_parts.h. */
+#define fast_gemm_compute_broadcast SYCPU_NAME(fast_gemm_compute_broadcast)
 #define fast_gemm_compute_buffered  SYCPU_NAME(fast_gemm_compute_buffered)
 #define fast_gemm_compute_chunks    SYCPU_NAME(fast_gemm_compute_chunks)
 #define fast_gemm_compute_column    SYCPU_NAME(fast_gemm_compute_column)
-#define fast_gemm_compute_broadcast SYCPU_NAME(fast_gemm_compute_broadcast)
 #define fast_gemm_compute_columns   SYCPU_NAME(fast_gemm_compute_columns)
 #define fast_gemm_compute_direct    SYCPU_NAME(fast_gemm_compute_direct)
 #define fast_gemm_compute_few       SYCPU_NAME(fast_gemm_compute_few)
