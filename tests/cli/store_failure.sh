@@ -69,6 +69,9 @@ exits 0 tiny between $same --set train.steps=5
 start between $endless --resume
 eventually grep -q '^step 7/' between.out
 hold between
+# Before that rows may have been written of all steps so far; the next but one ends after it.
+passed=$(grep -c '^step ' between.out)
+eventually grep -q "^step $((5 + passed + 2))/" between.out
 kill -TERM "$owner"
 # The weights are there at once; their name waits for the rows, for 2 s.
 while kill -0 "$owner" 2>/dev/null && ! ls between/checkpoints/*.tmp/meta.json >written 2>/dev/null; do :; done
