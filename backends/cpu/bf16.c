@@ -53,82 +53,94 @@ static uint64_t convert(struct converted *c, const struct sy_call *call, void *w
     return used;
 }
 
-struct pieces {
-    const struct sy_tensor *half, *full;
-};
-
-static void widen(void *arg, int64_t task, int thread)
+static void widen(const struct sycpu_conversion *c, int64_t begin, int64_t n)
 {
-    const struct pieces *p = arg;
-    const uint16_t *from = p->half->data;
-    float *to = p->full->data;
-    int64_t n = sycpu_count(p->half), end = (task + 1) * CHUNK < n ? (task + 1) * CHUNK : n;
-    (void)thread;
-    for (int64_t i = task * CHUNK; i < end; i++) to[i] = syi_bf16_to_float(from[i]);
+    for (int64_t i = begin; i < begin + n; i++) c->full[i] = syi_bf16_to_float(c->half[i]);
 }
 
-static void narrow(void *arg, int64_t task, int thread)
+static void narrow(const struct sycpu_conversion *c, int64_t begin, int64_t n)
+{
+    for (int64_t i = begin; i < begin + n; i++) c->half[i] = syi_bf16_from_float(c->full[i]);
+}
+
+/* The float32 kernels that are called, and what converts for them. */
+struct variant {
+    uint32_t features;
+    sycpu_convert *widen, *narrow;
+};
+
+struct pieces {
+    struct sycpu_conversion conversion;
+    int64_t n;
+    sycpu_convert *convert;
+};
+
+static void convert_piece(void *arg, int64_t task, int thread)
 {
     const struct pieces *p = arg;
-    const float *from = p->full->data;
-    uint16_t *to = p->half->data;
-    int64_t n = sycpu_count(p->half), end = (task + 1) * CHUNK < n ? (task + 1) * CHUNK : n;
+    int64_t begin = task * CHUNK, left = p->n - begin;
     (void)thread;
-    for (int64_t i = task * CHUNK; i < end; i++) to[i] = syi_bf16_from_float(from[i]);
+    p->convert(&p->conversion, begin, left < CHUNK ? left : CHUNK);
 }
 
 static void convert_all(const struct sy_call *call, const struct sy_tensor *given,
-                        const struct sy_tensor *copy, int n, void (*fn)(void *, int64_t, int))
+                        const struct sy_tensor *copy, int n, sycpu_convert *fn)
 {
     for (int i = 0; i < n; i++) {
-        struct pieces p = {&given[i], &copy[i]};
+        struct pieces p = {{given[i].data, copy[i].data}, sycpu_count(&given[i]), fn};
         if (copy[i].dtype != given[i].dtype)
-            sycpu_parallel(call, (sycpu_count(&given[i]) + CHUNK - 1) / CHUNK, fn, &p);
+            sycpu_parallel(call, (p.n + CHUNK - 1) / CHUNK, convert_piece, &p);
     }
 }
 
-static uint64_t workspace(const struct sy_call *call, int threads, uint32_t features)
+static uint64_t workspace(const struct sy_call *call, int threads, const struct variant *variant)
 {
     struct converted c;
-    const struct sy_kernel *kernel = sycpu_find_float(call->op, features);
+    const struct sy_kernel *kernel = sycpu_find_float(call->op, variant->features);
     uint64_t copies = convert(&c, call, NULL);
     return syi_add_u64(copies, kernel->workspace ? kernel->workspace(&c.call, threads) : 0);
 }
 
 /* The plan is that of the float32 kernel. */
-static int prepare(void *context, const struct sy_call *call, uint32_t features, void **plan)
+static int prepare(void *context, const struct sy_call *call, const struct variant *variant, void **plan)
 {
     struct converted c;
-    const struct sy_kernel *kernel = sycpu_find_float(call->op, features);
+    const struct sy_kernel *kernel = sycpu_find_float(call->op, variant->features);
     convert(&c, call, call->workspace);
     return kernel->prepare ? kernel->prepare(context, &c.call, plan) : SY_OK;
 }
 
-static int run(void *context, const struct sy_call *call, uint32_t features)
+static int run(void *context, const struct sy_call *call, const struct variant *variant)
 {
     struct converted c;
     convert(&c, call, call->workspace);
-    convert_all(call, call->in, c.call.in, call->n_in, widen);
-    int status = sycpu_find_float(call->op, features)->run(context, &c.call);
-    if (status == SY_OK) convert_all(call, call->out, c.call.out, call->n_out, narrow);
+    convert_all(call, call->in, c.call.in, call->n_in, variant->widen);
+    int status = sycpu_find_float(call->op, variant->features)->run(context, &c.call);
+    if (status == SY_OK) convert_all(call, call->out, c.call.out, call->n_out, variant->narrow);
     return status;
 }
 
-#define DEFINE(name, features)                                                                               \
+#define DEFINE(name, features, widen, narrow)                                                                \
+    static const struct variant name = {features, widen, narrow};                                            \
     uint64_t sycpu_converted_##name##_workspace(const struct sy_call *call, int threads)                     \
     {                                                                                                        \
-        return workspace(call, threads, features);                                                           \
+        return workspace(call, threads, &name);                                                              \
     }                                                                                                        \
     int sycpu_converted_##name##_prepare(void *context, const struct sy_call *call, void **plan)             \
     {                                                                                                        \
-        return prepare(context, call, features, plan);                                                       \
+        return prepare(context, call, &name, plan);                                                          \
     }                                                                                                        \
     int sycpu_converted_##name(void *context, const struct sy_call *call)                                    \
     {                                                                                                        \
-        return run(context, call, features);                                                                 \
+        return run(context, call, &name);                                                                    \
     }
+#define DEFINE_FAST(name, features)                                                                          \
+    DEFINE(name, features, sycpu_##name##_fast_widen, sycpu_##name##_fast_narrow)
 
-DEFINE(avx512, SYCPU_AVX512 | SYCPU_AVX2)
-DEFINE(avx2, SYCPU_AVX2)
-DEFINE(neon, SYCPU_NEON)
-DEFINE(portable, 0)
+#if SYCPU_X86_64
+DEFINE_FAST(avx512, SYCPU_AVX512 | SYCPU_AVX2)
+DEFINE_FAST(avx2, SYCPU_AVX2)
+#elif SYCPU_AARCH64
+DEFINE_FAST(neon, SYCPU_NEON)
+#endif
+DEFINE(portable, 0, widen, narrow)

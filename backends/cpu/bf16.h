@@ -13,6 +13,17 @@ const struct sy_kernel *sycpu_find_float(int op, uint32_t features);
 /* What the processor has and this build has kernels for: enum sycpu_feature without SYCPU_BLAS (cpu.c). */
 uint32_t sycpu_detect(void);
 
+/* The same elements as bfloat16 and as float32. */
+struct sycpu_conversion {
+    uint16_t *half;
+    float *full;
+};
+/* Elements begin .. begin + n - 1, into the other form. */
+typedef void sycpu_convert(const struct sycpu_conversion *c, int64_t begin, int64_t n);
+/* By vectors of an instruction set (fast_convert.c). */
+sycpu_convert sycpu_avx512_fast_widen, sycpu_avx512_fast_narrow, sycpu_avx2_fast_widen,
+    sycpu_avx2_fast_narrow, sycpu_neon_fast_widen, sycpu_neon_fast_narrow;
+
 #define SYCPU_CONVERTED(name)                                                                                \
     sycpu_workspace sycpu_converted_##name##_workspace;                                                      \
     sycpu_prepare sycpu_converted_##name##_prepare;                                                          \

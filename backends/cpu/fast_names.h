@@ -59,6 +59,10 @@
 #define fast_xent                     SYCPU_NAME(fast_xent)
 #define fast_xent_grad                SYCPU_NAME(fast_xent_grad)
 
+/* Of kernels between conversions, bf16.h. */
+#define fast_narrow SYCPU_NAME(fast_narrow)
+#define fast_widen  SYCPU_NAME(fast_widen)
+
 /* Part of attention, fast_attention_forward.h. */
 #define fast_attend_single SYCPU_NAME(fast_attend_single)
 
