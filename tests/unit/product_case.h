@@ -95,4 +95,51 @@ static inline void add_counts(struct kh *k, const struct shape *s)
     }
 }
 
+/* ---- shapes drawn at random ---- */
+
+/* How many a test draws: SY_TEST_DRAWN times as many as it does by itself. SY_TEST_SEED: others than those of every run. */
+static inline int draw_begin(int few)
+{
+    const char *times = getenv("SY_TEST_DRAWN"), *seed = getenv("SY_TEST_SEED");
+    if (seed) kh_state ^= strtoull(seed, NULL, 10) * 0x9e3779b97f4a7c15u;
+    return times ? few * atoi(times) : few;
+}
+
+/* 1 .. most, small ones as often as large ones, about half of them multiples of 8, of 16 or of what blocks have. */
+static inline int draw_extent(int most)
+{
+    static const int step[] = {8, 16, 32, 48, 64, 96};
+    int bits = 1, of = step[kh_random() % 6];
+    while (most >> bits) bits++;
+    int n = 1 + (int)(kh_random() % (1u << (1 + kh_random() % (uint32_t)bits)));
+    if (kh_random() % 2) n = (n + of - 1) / of * of;
+    return n < most ? n : most;
+}
+
+/* An op, plain or of experts, and its shape. At most so many multiplications, one of thirty 20 times as many. */
+static inline int draw_product(struct shape *s, double multiplications)
+{
+    static const int most[] = {40, 8, 400, 700, 1200};
+    int *extent[] = {&s->experts, &s->groups, &s->slots, &s->k, &s->n}, experts = kh_random() % 3 > 0;
+    for (int i = 0; i < 5; i++) *extent[i] = draw_extent(most[i]);
+    if (kh_random() % 30 == 0) multiplications *= 20;
+    for (;;) { /* the larger an extent is, the sooner it is halved */
+        double size = (double)s->experts * s->groups * s->slots * s->k * s->n / (experts ? 1 : s->experts);
+        int i = !experts + (int)(kh_random() % (uint32_t)(5 - !experts));
+        if (size <= multiplications) break;
+        if ((int)(kh_random() % (uint32_t)most[i]) < *extent[i]) *extent[i] = (*extent[i] + 1) / 2;
+    }
+    if (!experts) s->experts = 0;
+    return experts ? grouped_ops[kh_random() % N_GROUPED] : plain_ops[kh_random() % 3];
+}
+
+/* Of one leaf as often as of several, of at most 16 or of one element each. */
+static inline int draw_leaf(int axis)
+{
+    int leaves = 2 + (int)(kh_random() % 15);
+    if (kh_random() % 2) return axis;
+    while (axis % leaves) leaves--;
+    return kh_random() % 8 ? axis / leaves : 1;
+}
+
 #endif

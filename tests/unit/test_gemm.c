@@ -486,3 +486,15 @@ Test(gemm, blas_agrees_with_the_reference_on_expert_buffers)
         for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++)
             check_blas(grouped_ops[op], &grouped[i], 1);
 }
+
+/* What nobody thought of. */
+Test(gemm, shapes_drawn_at_random)
+{
+    static const char *const cache[] = {"0", "524288", "2097152", "8388608"};
+    for (int n = draw_begin(60); n > 0; n--) {
+        struct shape s;
+        int op = draw_product(&s, 3e5), leaf = draw_leaf(leaf_axis(op, &s));
+        setenv("SY_TEST_L2_BYTES", cache[kh_random() % 4], 1);
+        check(op, &s, leaf, kh_random() % 4 ? -(int)(kh_random() % 20) : 2, 0);
+    }
+}

@@ -266,3 +266,13 @@ Test(gemm_amx, sums_over_few_tokens)
         for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++)
             check_leaves(SY_OP_GROUPED_MATMUL_TN, &shapes[i], kinds[kind][0], kinds[kind][1]);
 }
+
+/* What nobody thought of. */
+Test(gemm_amx, shapes_drawn_at_random)
+{
+    for (int n = draw_begin(20); n > 0; n--) {
+        struct shape s;
+        int op = draw_product(&s, 2e5), axis = leaf_axis(op, &s), leaves = 1 << kh_random() % 4;
+        check(op, &s, axis % leaves ? axis : axis / leaves, ORDINARY, ORDINARY);
+    }
+}

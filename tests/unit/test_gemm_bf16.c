@@ -178,3 +178,13 @@ Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
     end(&a);
     end(&b);
 }
+
+/* What nobody thought of. */
+Test(gemm_bf16, shapes_drawn_at_random)
+{
+    for (int n = draw_begin(20); n > 0; n--) {
+        struct shape s;
+        int op = draw_product(&s, 2e5);
+        check(op, &s, draw_leaf(leaf_axis(op, &s)));
+    }
+}
