@@ -14,9 +14,9 @@
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
  * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
- * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c, which reads weights of up to
- * three rows, too. By AVX2 weights of a few more rows are packed while others are multiplied (fast_gemm_buffered.c), and transposed
- * ones are broadcast from where they lie (fast_gemm_broadcast.c). Tiles of a block are taken panel of B by panel of B,
+ * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c. By AVX2 weights of up to
+ * three rows are read in their order (fast_gemm_rows.c), of a few more packed while others are multiplied (fast_gemm_buffered.c), and
+ * transposed ones are broadcast from where they lie (fast_gemm_broadcast.c). Tiles of a block are taken panel of B by panel of B,
  * so the block stays in the L2 cache and a panel of B is fetched once for it. */
 #ifndef SYCPU_FAST_GEMM_PARTS_H
 #define SYCPU_FAST_GEMM_PARTS_H
@@ -64,7 +64,7 @@
 #else
 #    define HAS_CHUNKS 0
 #endif
-/* Whether strips (fast_gemm_strips.c) take the place of fast_gemm_shallow, and so few rows times weights. A strip has so many
+/* Whether strips (fast_gemm_strips.h) take the place of fast_gemm_shallow, and so few rows times weights. A strip has so many
  * rows, which divide TILE_ROWS. */
 #if IS_AVX2
 #    define HAS_STRIPS 1
@@ -522,6 +522,9 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
  * fetched; of one past the last none. */
 void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel, int64_t n, int64_t next);
+
+/* ---- fast_gemm_rows.c, with HAS_STRIPS ---- */
+
 /* Rows [row, end) of an expert, at most plan->strip_rows, NN, by n panels of columns from `panel` on. */
 void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
