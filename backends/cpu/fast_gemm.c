@@ -136,7 +136,7 @@ static void plan_trees(struct sycpu_gemm_plan *plan)
 {
     /* Weights of experts of few rows are packed into two buffers, or read row by row where the processor has the cache for it. */
     plan->buffered = BUFFERED_PANELS && is_plain_nn(plan);
-    plan->streamed = !BUFFERED_PANELS && is_plain_nn(plan) && sycpu_l2_bytes() >= STREAMED_L2;
+    plan->streamed = HAS_STREAMED && is_plain_nn(plan) && sycpu_l2_bytes() >= STREAMED_L2;
     if (!plan->chunk && !plan->streamed && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
     if (plan->buffered) {

@@ -92,7 +92,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         return;
     }
 #endif
-#ifndef SYCPU_PAIRS
+#if HAS_STREAMED
     if (plan->streamed && worker->row_panels <= STREAMED_PANELS) {
         fast_gemm_compute_streamed(plan, worker, expert, first, end);
         return;

@@ -87,8 +87,13 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
-/* Of an expert of at most so many panels of A, B may be read row by row, so many rows of so many panels together: they and the
- * next stay in a L2 cache of so many bytes beside the sums. */
+/* Of an expert of at most so many panels of A, B may be read row by row (fast_gemm_streamed.c), so many rows of so many panels
+ * together: they and the next stay in a L2 cache of so many bytes beside the sums. */
+#if !defined(SYCPU_PAIRS) && !IS_AVX2
+#    define HAS_STREAMED 1
+#else
+#    define HAS_STREAMED 0
+#endif
 #define STREAMED_PANELS  6
 #define STREAMED_ROWS    32
 #define STREAMED_COLUMNS 32
@@ -529,7 +534,7 @@ void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct s
 void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
-/* ---- fast_gemm_streamed.c, with plan->streamed ---- */
+/* ---- fast_gemm_streamed.c, with HAS_STREAMED and plan->streamed ---- */
 
 /* All rows of an expert that has at most STREAMED_PANELS of A, panels [first, end) of columns. */
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,

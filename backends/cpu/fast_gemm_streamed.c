@@ -7,6 +7,8 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
+#if HAS_STREAMED
+
 /* So many panels of A share what is fetched, the first. */
 static int64_t fetching(int64_t row_panels)
 {
@@ -81,3 +83,5 @@ void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu
     }
     worker->direct = 0;
 }
+
+#endif

@@ -212,6 +212,7 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
     }
 }
 
+#if HAS_STREAMED
 void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel_b, int64_t n, int64_t fetching)
 {
@@ -233,6 +234,7 @@ void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct s
         }
     }
 }
+#endif
 
 void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel_b)
