@@ -24,7 +24,7 @@ static int write_result(const char *path, const struct syi_text *text, struct sy
 {
     if (path && !access(path, F_OK))
         return syi_error(err, SY_EINVAL, "convert-gin: %s is there already: choose another name", path);
-    if (path) return syi_file_write(path, text->data, text->length, err);
+    if (path) return syi_file_replace(path, text->data, text->length, err);
     if (fwrite(text->data, 1, text->length, stdout) == text->length && !fflush(stdout)) return SY_OK;
     return syi_error_system(err, "writing the run file");
 }

@@ -36,7 +36,7 @@ static int make_page(const struct cli_options *o, struct cli_report_run *runs, s
     }
     if (!status) status = cli_report_page(runs, o->n_operands, page, err);
     for (int i = 0; i < o->n_operands; i++) cli_report_close(&runs[i]);
-    if (!status) status = syi_file_write(o->output, page->data, page->length, err);
+    if (!status) status = syi_file_replace(o->output, page->data, page->length, err);
     return status;
 }
 

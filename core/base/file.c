@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/interrupt.h"
@@ -182,6 +183,38 @@ int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_e
     syi_free(temporary);
     syi_free(folder);
     return status;
+}
+
+int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char *name = syi_format("%s.%ld-%ld.tmp", path, (long)getpid(), now.tv_nsec);
+    if (!name) return syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int status = fd < 0 ? syi_error_system(err, "cannot create %s", name) : fill(arg, fd, name, err);
+    if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", name);
+    if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", name);
+    if (!status && rename(name, path) != 0)
+        status = syi_error_system(err, "cannot rename %s to %s", name, path);
+    if (status && fd >= 0) unlink(name);
+    syi_free(name);
+    return status;
+}
+
+struct bytes {
+    const void *data;
+    size_t n;
+};
+static int put_bytes(void *arg, int fd, const char *name, struct sy_error *err)
+{
+    const struct bytes *bytes = arg;
+    return syi_write_all(fd, name, bytes->data, bytes->n, err);
+}
+
+int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err)
+{
+    return syi_file_make(path, put_bytes, &(struct bytes){data, bytes}, err);
 }
 
 int syi_file_sync_folder(const char *folder, struct sy_error *err)

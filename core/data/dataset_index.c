@@ -68,7 +68,8 @@ static int describe(const struct syi_dataset *d, char hex[65], struct sy_error *
 struct writer {
     struct syi_dataset *d;
     const struct syi_dataset_place *place;
-    char *path; /* of the file being written, NULL: memory */
+    const char *made_from; /* of the file, as what it begins with */
+    const char *path;      /* of the file being written, NULL: memory */
     int fd;
     struct syi_dataset_entry *buffer;
     size_t n; /* in buffer */
@@ -191,13 +192,13 @@ static int64_t entries_begin(const struct syi_dataset *d)
 }
 
 /* Header and line ends; the entries come after them. */
-static int write_header(const struct writer *w, const char *made_from, struct sy_error *err)
+static int write_header(const struct writer *w, struct sy_error *err)
 {
     struct syi_dataset *d = w->d;
     struct header h;
     memset(&h, 0, sizeof h);
     memcpy(h.magic, magic, sizeof magic);
-    memcpy(h.made_from, made_from, sizeof h.made_from);
+    memcpy(h.made_from, w->made_from, sizeof h.made_from);
     h.id = d->id;
     h.counts = d->counts;
     if (lseek(w->fd, 0, SEEK_SET) < 0) return syi_error_system(err, "cannot write %s", w->path);
@@ -205,32 +206,30 @@ static int write_header(const struct writer *w, const char *made_from, struct sy
     return status ? status : syi_write_all(w->fd, w->path, d->line_end, (size_t)d->source.n, err);
 }
 
-static int write_index(struct writer *w, const char *made_from, struct sy_error *err)
+static int write_index(void *arg, int fd, const char *name, struct sy_error *err)
 {
-    w->fd = open(w->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0) return syi_error_system(err, "cannot create %s", w->path);
+    struct writer *w = arg;
     int status = SY_OK;
-    if (lseek(w->fd, (off_t)entries_begin(w->d), SEEK_SET) < 0)
-        status = syi_error_system(err, "cannot write %s", w->path);
+    w->fd = fd;
+    w->path = name;
+    if (lseek(fd, (off_t)entries_begin(w->d), SEEK_SET) < 0)
+        status = syi_error_system(err, "cannot write %s", name);
     if (!status) status = scan_files(w, err);
     if (!status) status = flush(w, err);
-    if (!status) status = write_header(w, made_from, err);
-    if (!status && fsync(w->fd)) status = syi_error_system(err, "cannot sync %s", w->path);
-    close(w->fd);
-    return status;
+    return status ? status : write_header(w, err);
 }
 
+/* Other processes may make the same file at the same time. */
 static int make_file(struct syi_dataset *d, const struct syi_dataset_place *place, const char *path,
                      const char *made_from, struct sy_error *err)
 {
-    struct writer w = {.d = d, .place = place, .path = syi_format("%s.tmp", path)};
+    struct writer w = {.d = d, .place = place, .made_from = made_from};
+    const char *name = strrchr(path, '/') + 1;
     w.buffer = syi_alloc(BUFFER_ENTRIES * sizeof *w.buffer, err);
-    int status = !w.path ? syi_error(err, SY_ENOMEM, "out of memory") : w.buffer ? SY_OK : SY_ENOMEM;
-    if (!status) status = write_index(&w, made_from, err);
-    if (!status && rename(w.path, path)) status = syi_error_system(err, "cannot rename %s", w.path);
-    if (status && w.path) unlink(w.path);
+    if (!w.buffer) return SY_ENOMEM;
+    syi_source_remove_stale(place->cache, name, strlen(name));
+    int status = syi_file_make(path, write_index, &w, err);
     syi_free(w.buffer);
-    syi_free(w.path);
     return status;
 }
 

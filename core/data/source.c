@@ -44,26 +44,7 @@ static int unpack(void *path, int fd, const char *name, struct sy_error *err)
     return status;
 }
 
-int syi_make_copy(const char *path, int (*fill)(void *arg, int fd, const char *name, struct sy_error *err),
-                  void *arg, struct sy_error *err)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    char *name = syi_format("%s.%ld-%ld.tmp", path, (long)getpid(), now.tv_nsec);
-    if (!name) return syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
-    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int status = fd < 0 ? syi_error_system(err, "cannot create %s", name) : fill(arg, fd, name, err);
-    if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", name);
-    if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", name);
-    if (!status && rename(name, path) != 0)
-        status = syi_error_system(err, "cannot rename %s to %s", name, path);
-    if (status && fd >= 0) unlink(name);
-    syi_free(name);
-    return status;
-}
-
-/* Removes other copies of the same path, and what was left of them; a failure leaves them where they are. */
-static void remove_stale(const char *cache, const char *name, size_t same)
+void syi_source_remove_stale(const char *cache, const char *name, size_t same)
 {
     DIR *folder = opendir(cache);
     if (!folder) return;
@@ -106,9 +87,9 @@ static int find_copy(struct syi_source_file *file, const char *cache, struct sy_
     if (!file->readable) {
         status = syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
     } else if (stat(file->readable, &info) != 0) {
-        remove_stale(cache, name, same);
+        syi_source_remove_stale(cache, name, same); /* other copies of the same path */
         status = syi_make_folders(cache, err);
-        if (!status) status = syi_make_copy(file->readable, unpack, file->path, err);
+        if (!status) status = syi_file_make(file->readable, unpack, file->path, err);
     }
     syi_free(name);
     return status;

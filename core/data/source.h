@@ -31,9 +31,8 @@ struct syi_source {
 int syi_source_open(struct syi_source *source, const char *pattern, const char *cache,
                     struct sy_error *err) SYI_MUST_CHECK;
 void syi_source_close(struct syi_source *source); /* also of a zeroed one */
-/* Makes the file `path` of what fill(arg, fd, name, err) writes to fd: under a name that no other process takes, synced, then
- * renamed. Nothing is left of it after a failure. */
-int syi_make_copy(const char *path, int (*fill)(void *arg, int fd, const char *name, struct sy_error *err),
-                  void *arg, struct sy_error *err) SYI_MUST_CHECK;
+/* Removes the files of a cache that begin with the first `same` bytes of `name` and are called otherwise, but for those that another
+ * process may be writing; a failure leaves them where they are. */
+void syi_source_remove_stale(const char *cache, const char *name, size_t same);
 
 #endif

@@ -204,7 +204,7 @@ static int copy_list(struct syi_staging *stage, const struct list *list, struct 
         const struct item *item = &list->item[i];
         struct filling filling = {stage, item};
         if (item->bytes < 0) continue;
-        status = syi_make_copy(item->to, fill, &filling, err);
+        status = syi_file_make(item->to, fill, &filling, err);
         stage->files += !status;
         stage->bytes += status ? 0 : item->bytes;
     }
