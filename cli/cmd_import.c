@@ -7,11 +7,11 @@
 #include "cli/cli.h"
 #include "import/import.h"
 
-/* Keys of the command line hold over what the folder says; where they make another model, the tensors do not fit and
- * the import says so. */
-static int apply_sets(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
+/* The run file and keys of the command line: applied before the folder is read, which may need them, and again after it, for they
+ * hold over what it says. Where they make another model, the tensors do not fit and the import says so. */
+static int apply(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
 {
-    int status = SY_OK;
+    int status = o->n_operands > 1 ? syi_config_load(config, o->operand[1], err) : SY_OK;
     for (int i = 0; i < o->set.n && !status; i++) status = syi_config_set(config, o->set.item[i], err);
     return status;
 }
@@ -27,7 +27,7 @@ static void print_result(const struct syi_import *import, const char *to)
 static int import_folder(const struct cli_options *o, struct syi_import *import, struct sy_error *err)
 {
     int status = syi_import_open(import, o->operand[0], o->format, err);
-    if (!status) status = apply_sets(o, &import->config, err);
+    if (!status) status = apply(o, &import->config, err);
     if (!status) status = syi_import_write(import, o->folder, err);
     if (!status && !o->quiet) print_result(import, o->folder);
     return status;
@@ -43,8 +43,7 @@ int cli_import(const struct cli_options *o)
     struct syi_import *import = syi_alloc(sizeof *import, &err);
     if (!import) return cli_fail(&err);
     int status = syi_config_defaults(&import->config, &err);
-    if (!status && o->n_operands > 1) status = syi_config_load(&import->config, o->operand[1], &err);
-    if (!status) status = apply_sets(o, &import->config, &err);
+    if (!status) status = apply(o, &import->config, &err);
     if (status) {
         syi_free(import);
         return cli_usage(&err);

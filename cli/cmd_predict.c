@@ -18,10 +18,10 @@ struct dialog {
     int scores;             /* decode.scores */
 };
 
-/* One line whatever the bytes: no target of a training file holds a line feed or a TAB. */
+/* One line whatever the bytes, for any reader: no target of a training file holds one of these. */
 static void put_text(const char *text, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) putchar(text[i] == '\n' || text[i] == '\t' ? ' ' : text[i]);
+    for (size_t i = 0; i < bytes; i++) putchar(text[i] && strchr("\n\r\t", text[i]) ? ' ' : text[i]);
 }
 
 static int put_line(void *arg, const struct syi_prediction *p, struct sy_error *err)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/new_folder.h"
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -219,6 +220,8 @@ int cli_replay(const struct cli_options *o)
         cli_error("replay: --write FILE needs tensors: give them with --dump PATTERN");
         return CLI_USAGE;
     }
+    struct sy_error err = {0};
+    if (o->write && syi_new_file_check(o->write, &err)) return cli_fail(&err);
     cli_stored_open(&stored, o->operand[0]);
     int status = replay_stored(o, &stored);
     cli_stored_close(&stored);

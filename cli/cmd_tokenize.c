@@ -118,7 +118,9 @@ static int do_lines(struct work *w, int decode, struct sy_error *err)
         }
         if (got == CLI_LINES_END) break;
         if (got < 0) return got;
-        w->n++;
+        size_t mark = w->n++ || decode ? 0 : syi_utf8_mark(text, bytes);
+        text += mark;
+        bytes -= mark;
         int status = decode ? decode_line(w, text, bytes, err) : encode_line(w, text, bytes, err);
         if (!status) status = write_line(w, err);
         if (status) return status;

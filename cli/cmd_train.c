@@ -292,7 +292,7 @@ static int open_store(const struct syi_run_dir *dir, const struct syi_config *co
 
 static int has_failed(const struct syi_train_result *result)
 {
-    return result->end == SYI_END_NAN || result->end == SYI_END_SINK;
+    return result->end == SYI_END_NAN || result->end == SYI_END_SINK || result->end == SYI_END_DATA;
 }
 
 static const char *end_word(const struct syi_train_result *result, int status)
@@ -305,7 +305,8 @@ static int exit_status(const struct syi_train_result *result)
 {
     switch (result->end) {
     case SYI_END_NAN:
-    case SYI_END_SINK: return CLI_FAILED;
+    case SYI_END_SINK:
+    case SYI_END_DATA: return CLI_FAILED;
     case SYI_END_SIGNAL:
     case SYI_END_TIME_LIMIT: return CLI_RESUMABLE;
     default: return CLI_DONE;
@@ -473,7 +474,8 @@ static int plan_rank(void *arg, const struct syi_rank *rank, struct sy_error *er
     struct syi_engine *engine;
     int evaluates = syi_config_evaluates(config);
     int use = SYI_USE_TRAIN | (evaluates & SYI_EVALUATES ? SYI_USE_EVAL : 0) |
-              (evaluates & SYI_EVALUATES_DECODED ? SYI_USE_DECODE : 0);
+              (evaluates & SYI_EVALUATES_DECODED ? SYI_USE_DECODE : 0) |
+              (config->checkpoint.background ? SYI_USE_SNAPSHOT : 0);
     int status = syi_engine_new(config, rank, use, 1, &engine, err);
     if (!status) syi_engine_free(engine);
     return status;

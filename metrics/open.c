@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "metrics/database.h"
@@ -83,9 +84,12 @@ static void limit(sqlite3 *db)
 static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
     int flags = SQLITE_OPEN_READONLY, code, tables = NO_TABLES, status = syi_database_check_library(err);
+    struct stat info;
 
     *db = NULL;
     if (status) return status;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return syi_error(err, SY_EINVAL, "metrics: %s is a folder, and no database", path);
     if (access(path, F_OK) != 0)
         return syi_error(
             err, SY_ENOENT,

@@ -11,7 +11,8 @@ data train.tsv 100 1
 
 exits 0 "$program" backends
 cat out
-! grep refused out >refused || fail "the installation refuses plugins of its own: $(cat refused)"
+# Those that are hidden are of another installation, which one in a staging folder (DESTDIR) finds besides.
+! grep refused out | grep -v 'refused: hidden' >refused || fail "the installation refuses plugins of its own: $(cat refused)"
 backends=$(sed -n '/^null /d; /would not work here/d; s/^\([a-z0-9_]*\) .*compute, .*/\1/p' out)
 [ -n "$backends" ] || fail "no backend computes"
 exits 0 "$program" verify "$GOLDENS"

@@ -20,11 +20,14 @@ struct sy_model {
 static int most_calls(const struct sy_open_options *options, const struct syi_config *config, int *most,
                       struct sy_error *err)
 {
+    const char *limited_by;
     int threads = options->threads ? options->threads : (int)config->cpu.threads;
     if (options->max_calls < 0 || options->max_calls > 4096)
         return syi_error(err, SY_EINVAL, "max_calls = %d: there are 1 to 4096, and 0 for as many as threads",
                          options->max_calls);
-    *most = options->max_calls ? options->max_calls : threads > 0 ? threads : syi_cpu_share(1);
+    *most = options->max_calls ? options->max_calls
+            : threads > 0      ? threads
+                               : syi_cpu_default(1, 1, &limited_by);
     return SY_OK;
 }
 
@@ -176,15 +179,19 @@ struct asked {
 };
 
 /* What would make another method of it; out of range values are refused later. */
-static int check_greedy(const struct sy_predict_options *o, struct sy_error *err)
+static int check_fields(const struct sy_predict_options *o, struct sy_error *err)
 {
-    const char *why = o->beams > 1         ? "beams is of SY_BEAMS"
-                      : o->outputs > 1     ? "it has one output: outputs is of SY_BEAMS and SY_SAMPLE"
-                      : o->temperature > 0 ? "temperature is of SY_SAMPLE"
-                                           : NULL;
-    if (o->method != SY_GREEDY || !why) return SY_OK;
-    return syi_error(err, SY_EINVAL,
-                     "SY_GREEDY takes the likeliest token; %s: leave it 0, or name that method", why);
+    const int greedy = o->method == SY_GREEDY;
+    const char *why = greedy && o->beams > 1     ? "beams is of SY_BEAMS"
+                      : greedy && o->outputs > 1 ? "it has one output: outputs is of SY_BEAMS and SY_SAMPLE"
+                      : o->temperature > 0       ? "temperature is of SY_SAMPLE"
+                      : o->top_k > 0             ? "top_k is of SY_SAMPLE"
+                      : o->top_p > 0             ? "top_p is of SY_SAMPLE"
+                                                 : NULL;
+    if (!why || (!greedy && o->method != SY_BEAMS)) return SY_OK;
+    return syi_error(err, SY_EINVAL, "%s; %s: leave it 0, or name that method",
+                     greedy ? "SY_GREEDY takes the likeliest token" : "SY_BEAMS continues the best sequences",
+                     why);
 }
 
 static int apply(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
@@ -195,7 +202,7 @@ static int apply(struct syi_config *asked, const struct sy_predict_options *o, s
                          o->method);
     if (o->first < 0)
         return syi_error(err, SY_EINVAL, "first = %lld: inputs count from 0", (long long)o->first);
-    int status = check_greedy(o, err);
+    int status = check_fields(o, err);
     if (status) return status;
     set_method(o->method, &asked->decode);
     status = set_fields(o, asked, err);

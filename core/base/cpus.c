@@ -101,3 +101,12 @@ int syi_cpu_limit(const char **name)
     }
     return least;
 }
+
+int syi_cpu_default(int sharers, int local, const char **limited_by)
+{
+    const char *name;
+    int share = syi_cpu_share(sharers), limit = syi_cpu_limit(&name),
+        each = limit / local > 1 ? limit / local : 1;
+    *limited_by = limit && each < share ? name : NULL;
+    return *limited_by ? each : share;
+}

@@ -23,7 +23,7 @@ int sy_allocator_set(const struct sy_allocator *given, struct sy_error *err)
         return syi_error(
             err, SY_EBUSY,
             "%zu pieces of memory are in use: set the allocator before the first handle is opened, or after "
-            "the last is closed",
+            "the last is closed and all answers are freed",
             pieces);
     allocator = given ? *given : (struct sy_allocator){0};
     return SY_OK;

@@ -26,6 +26,9 @@ int syi_cpu_share(int ranks);
 /* The least number of threads a process that SLURM_CPUS_PER_TASK and OMP_NUM_THREADS allow, 0 where neither does; *name:
  * which of them. */
 int syi_cpu_limit(const char **name);
+/* Threads of a process or rank that nobody chose: its share of the CPUs, at most what the environment allows a process of `local`
+ * ranks; *limited_by: the variable that made it less, or NULL. */
+int syi_cpu_default(int sharers, int local, const char **limited_by);
 
 /* ---- threads.c: gate ---- */
 

@@ -30,16 +30,27 @@ static int add_member(const struct syi_json *json, uint32_t member, struct syi_f
     const char *key = fields->decoded.data + node->key;
     struct syi_span name = {key, strlen(key)};
     int status = SY_OK;
+    if (syi_fields_find(fields, name, 0))
+        return syi_error(err, SY_EFORMAT, "the key \"%.40s\" is there twice: several values are a list", key);
     if (node->kind != SYI_JSON_ARRAY) return add_value(name, node, fields, err);
     for (uint32_t i = node->first; i != SYI_JSON_NONE && !status; i = json->nodes[i].next)
         status = add_value(name, &json->nodes[i], fields, err);
     return status;
 }
 
+/* What the reader of JSON makes of \u0000, for its strings end at a NUL. */
+static int has_nul(const struct syi_json *json)
+{
+    for (size_t i = 1; i < json->string_bytes; i++)
+        if (json->strings[i - 1] == '\xc0' && json->strings[i] == '\x80') return 1;
+    return 0;
+}
+
 static int add_members(const struct syi_json *json, struct syi_fields *fields, struct sy_error *err)
 {
     if (json->nodes[0].kind != SYI_JSON_OBJECT)
         return syi_error(err, SY_EFORMAT, "JSON, but no object; %s", syi_record_jsonl.holds);
+    if (has_nul(json)) return syi_error(err, SY_EFORMAT, "a NUL character, which no text has");
     syi_text_append(&fields->decoded, json->strings, json->string_bytes);
     int status = syi_text_status(&fields->decoded, err);
     for (uint32_t i = json->nodes[0].first; i != SYI_JSON_NONE && !status; i = json->nodes[i].next)

@@ -82,14 +82,22 @@ static void next_line(struct reader *r)
     r->line_start = r->at;
 }
 
+/* The bytes before the line feed of a line that a backslash joins with the next, which may end with CR LF; 0: it is none. */
+static int joined(const struct reader *r)
+{
+    if (*r->at != '\\') return 0;
+    const int bytes = r->end - r->at > 2 && r->at[1] == '\r' ? 2 : 1;
+    return r->end - r->at > bytes && r->at[bytes] == '\n' ? bytes : 0;
+}
+
 /* Blanks, comments and lines that a backslash joins; inside brackets, and with `lines`, line ends too. */
 static void skip(struct reader *r, int lines)
 {
     while (r->at < r->end) {
         if (*r->at == '#')
             while (r->at < r->end && *r->at != '\n') r->at++;
-        else if (*r->at == '\\' && r->at + 1 < r->end && r->at[1] == '\n')
-            r->at++, next_line(r);
+        else if (joined(r))
+            r->at += joined(r), next_line(r);
         else if (*r->at == '\n' && (lines || r->depth))
             next_line(r);
         else if (*r->at == ' ' || *r->at == '\t' || *r->at == '\r' || *r->at == '\f')

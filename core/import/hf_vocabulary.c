@@ -336,11 +336,15 @@ int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
     if (kind.extra < 0) kind.extra = multilingual ? 0 : EXTRA_IDS;
     if (kind.bytes) {
         int64_t room = import->config.model.vocab_size - BYTE_IDS;
+        status = syi_hf_set(&import->config, "the tokenizer", err, "vocabulary.file=");
+        if (status) return status;
         return set_kind(import, "bytes", kind.extra < room ? kind.extra : room > 0 ? room : 0, err);
     }
     if (has_file(import->folder, file)) return take_sentencepiece(import, file, kind.extra, err);
     if (has_file(import->folder, "tokenizer.json")) return take_tokenizer_json(import, err);
-    syi_text_printf(&import->unused, "there is no tokenizer in %s: [vocabulary] is that of bytes\n",
-                    import->folder);
+    syi_text_printf(
+        &import->unused,
+        "there is no tokenizer in %s: [vocabulary] is what a run file or --set says, or that of bytes\n",
+        import->folder);
     return SY_OK;
 }

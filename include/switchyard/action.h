@@ -2,7 +2,8 @@
 /* The plugin ABI between the trainer and an action of a user's own (switchyard_action-NAME.so, kind = "plugin" in
  * [action.NAME] of a run file). Compiles as C11 and as C++.
  *
- * A plugin exports exactly one data symbol, `const struct sy_action_desc sy_action_NAME`. The host reads magic, versions
+ * A plugin exports exactly one data symbol, `const struct sy_action_desc sy_action_NAME`. In C++ it is none unless it was
+ * declared before as `extern "C" const struct sy_action_desc sy_action_NAME;`. The host reads magic, versions
  * and layout before any plugin code runs, as of backends (switchyard/backend.h), and copies the descriptor into its own.
  * Structures grow only at the end. Major version 0 is free to change. doc/action-plugins.md says more. */
 #ifndef SWITCHYARD_ACTION_H
@@ -60,7 +61,7 @@ struct sy_action_host {
     const char *run_dir;
     void (*log)(void *arg, const char *line);   /* a warning, shown by rank 0 */
     void (*error)(void *arg, const char *line); /* says why the running function is about to fail */
-    /* Numbers that checkpoints keep, by names of 1 to 31 bytes, at most 40: what is not kept there is lost when a run goes
+    /* Numbers that checkpoints keep, by names of 1 to 31 bytes of UTF-8, at most 40: what is not kept there is lost when a run goes
      * on from a checkpoint. A checkpoint has those of rank 0, and all ranks go on from them. Only within run. */
     double (*get)(void *arg, const char *name, double otherwise);
     int (*set)(void *arg, const char *name, double value); /* SY_OK, or SY_EINVAL: no such name, no room */

@@ -2,7 +2,8 @@
 /* The plugin ABI between the host (libswitchyard) and a backend (switchyard-NAME.so). Compiles as C11 and as
  * C++.
  *
- * A plugin exports exactly one data symbol, `const struct sy_backend_desc sy_backend_NAME`. The host reads
+ * A plugin exports exactly one data symbol, `const struct sy_backend_desc sy_backend_NAME`. In C++ it is none unless it was
+ * declared before as `extern "C" const struct sy_backend_desc sy_backend_NAME;`. The host reads
  * magic, versions and layout before any plugin code runs, copies the tables into its own and fills holes with
  * functions that return SY_EUNSUPPORTED. A backend sees calls, never programs. Tables begin with their own
  * size and grow only at the end. Major version 0 is free to change; tests/unit/test_abi_layout.c fails when a

@@ -84,7 +84,7 @@ struct sy_allocator {
     void (*give_back)(void *arg, void *memory); /* memory: from take, not NULL */
 };
 /* For all handles of the process; copied. NULL: the C library's, as at the start. SY_EBUSY: memory from the one before is in
- * use, as long as a handle is open. Not thread-safe against any other call. */
+ * use, as long as a handle is open or answers are not freed. Not thread-safe against any other call. */
 SY_API int sy_allocator_set(const struct sy_allocator *allocator, struct sy_error *err);
 
 /* ---- opening ---- */
@@ -154,8 +154,8 @@ enum sy_method {
     SY_SAMPLE  /* drawn by chance; the same seed gives the same outputs */
 };
 
-/* How outputs are found. NULL in its place is all zeros. SY_EINVAL: a field of another method, as beams or outputs over 1 or
- * a temperature with SY_GREEDY, and a temperature with SY_BEAMS. */
+/* How outputs are found. NULL in its place is all zeros. SY_EINVAL: a field of another method, as beams or outputs over 1 with
+ * SY_GREEDY, and what is of SY_SAMPLE with it or SY_BEAMS. */
 struct sy_predict_options {
     size_t bytes;       /* sizeof(struct sy_predict_options) */
     int method;         /* enum sy_method */

@@ -164,6 +164,14 @@ exits 1 "$program" ckpt prune thin --steps 2,6
 says err 'no checkpoint of step 6: nothing was removed'
 exits 2 "$program" ckpt prune thin --steps 2,
 one_line_error
+# A checkpoint that is a link to one elsewhere: the link goes, what it leads to stays.
+mkdir elsewhere
+mv thin/checkpoints/2 elsewhere/2
+ln -s "$here/elsewhere/2" thin/checkpoints/2
+exits 0 "$program" ckpt prune thin --steps 2
+[ -s elsewhere/2/meta.json ] || fail "prune removes files outside of the run"
+[ "$(ls -A thin/checkpoints)" = 8 ] || fail "prune of a link leaves $(ls -A thin/checkpoints)"
+cp -r elsewhere/2 thin/checkpoints/2
 exits 0 "$program" ckpt prune thin --steps 2
 for action in list show check 'diff good'; do
     # shellcheck disable=SC2086

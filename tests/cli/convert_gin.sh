@@ -57,6 +57,11 @@ printf 'A = 1\nB = [1,\n' >open.gin
 exits 1 "$program" convert-gin open.gin -o open.run
 one_line_error
 says err 'open.gin:2: a bracket that is not closed'
+printf 'TRAIN_STEPS = \\\r\n    10\r\n' >joined.gin
+echo mine >joined.run.tmp
+exits 0 "$program" convert-gin joined.gin -o joined.run
+says joined.run '^steps = 10 '
+[ "$(cat joined.run.tmp)" = mine ] || fail 'convert-gin takes a file of the user for its own'
 [ ! -e open.run ] || fail "a run file of a file that is no gin"
 printf "include 'open.gin'\n" >outer.gin
 exits 1 "$program" convert-gin outer.gin

@@ -64,6 +64,14 @@ for tool in gzip zstd; do
         says err "built without"
     else
         exits 0 run "$tool" --set task.t.train=one.tsv.$tool
+        # Three at once make one cache.
+        for i in 1 2 3; do
+            run "together/$tool-$i" --set task.t.train=one.tsv.$tool --threads 1 >together-$i.out 2>&1 &
+        done
+        wait
+        same "a task compressed by $tool, three times at once" "$tool" "together/$tool-1" "together/$tool-2" "together/$tool-3"
+        ls together/data-cache/*.index >/dev/null || fail "no index of $tool"
+        ls together/data-cache/*.tmp 2>/dev/null && fail "unfinished files are left"
         same "a task, and compressed by $tool" tsv "$tool"
         exits 0 run "$tool-two" --set task.t.train=one.tsv.$tool --set data.cache=cache --comm thread --ranks 2
         same "a task compressed by $tool, on two ranks" tsv "$tool-two"
@@ -147,6 +155,12 @@ for record in '{"text": ""}' '{"text": null}' '{"text": []}' '{"txt": "some"}' '
     exits 1 "$program" eval lost-skipped --file lost.jsonl --set task.t.on_bad_record=error
     says err 'lost.jsonl:2: '
 done
+for record in '{"input": "a", "target": "x", "target": "y"}' '{"input": "a\u0000b", "target": "x"}'; do
+    printf '{"input": "a", "target": ["x", "y"]}\n%s\n' "$record" >lost.jsonl
+    exits 1 run lost --set task.t.format=jsonl --set task.t.train=lost.jsonl
+    says err 'lost.jsonl:2: \(the key "target" is there twice: several values are a list\|a NUL character\)'
+done
+printf '{"text": "some"}\n' >lost.jsonl
 exits 1 run other-name $json --set task.t.train=lost.jsonl --set 'task.t.inputs={body}'
 says err 'lost.jsonl:1: no field body; there is only text'
 exits 1 run other-format $prefix --set task.t.train=one.tsv
@@ -183,4 +197,28 @@ exits 0 tiny waits --quiet --threads 1 --set train.steps=20 --set data.prefetch=
 says err 'warning: steps wait [0-9]* % of their time for batches'
 [ "$(query waits "SELECT count(*) FROM event WHERE kind = 'warning' AND text LIKE 'steps wait %'")" = 1 ] ||
     fail "the warning is not among those of the database: $(query waits 'SELECT group_concat(kind) FROM event')"
+# ---- data that cannot be read any more: the weights are saved, and a resumed run goes on as if nothing had been ----
+for ranks in '' '--comm thread --ranks 2 --threads 1'; do
+    cp one.tsv cut.tsv
+    rm -rf cut whole
+    # shellcheck disable=SC2086
+    "$program" train "$top/bench/tiny.run" --run-dir cut --set task.t.train=cut.tsv --set train.steps=1000000 --set train.schedule=constant \
+        --set train.log_every=1 $ranks >cut.out 2>cut.err </dev/null &
+    owner=$!
+    eventually grep -q '^step 3/' cut.out
+    head -n 50 one.tsv >beginning
+    cat beginning >cut.tsv
+    ended
+    ends cut failed 1 $?
+    says cut.err 'stopped after step [0-9]*, for training data cannot be read: .*cut.tsv: no record is at byte .*--resume goes on'
+    at=$(newest cut)
+    [ -n "$at" ] || fail "nothing is saved where data cannot be read: $(cat cut.err)"
+    cp one.tsv cut.tsv
+    for run in cut whole; do
+        exits 0 "$program" train "$top/bench/tiny.run" --run-dir $run --resume --set task.t.train=cut.tsv --set train.steps=$((at + 3)) \
+            --set train.schedule=constant --set train.log_every=1
+        cp out $run.hash
+    done
+    [ -n "$(hash_in cut.hash)" ] && [ "$(hash_in cut.hash)" = "$(hash_in whole.hash)" ] || fail "other weights after data that could not be read"
+done
 finish

@@ -185,6 +185,24 @@ says generation-run/run.conf '^decoder_start_token_id = 7$'
 exits 0 "$program" import "$golden/t5-1.1-sharded" --to long-run --set data.max_input_length=1024
 says long-run/run.conf '^length_buckets = .*, 1024]$'
 
+# ---- a run file holds over what the folder says, as --set does ----
+cat >mine.run <<'EOF'
+[data]
+max_input_length = 33
+batch_size = 5
+[decode]
+beams = 3
+[loss]
+z_loss = 0.001
+EOF
+generation '{"num_beams": 4}'
+exits 0 "$program" import generation mine.run --to mine-run --set data.batch_size=6
+for key in 'max_input_length = 33' 'batch_size = 6' 'beams = 3' 'z_loss = 0.001'; do says mine-run/run.conf "^$key\$"; done
+printf 'a\nb\n' >words.txt
+exits 0 "$program" import "$golden/t5-1.1-sharded" --to words-run --set vocabulary.kind=words --set vocabulary.file=words.txt
+says out '\[vocabulary\] is what a run file or --set says'
+says words-run/run.conf '^kind = "words"$'
+
 # ---- weights in several files of torch.save ----
 # shards FOLDER NAME NAME: an index of pytorch_model.bin that names these files.
 shards() {

@@ -29,6 +29,11 @@ pack early.sy --checkpoint 30
 exits 0 "$program" pack run/checkpoints/30 -o folder.sy
 cmp early.sy folder.sy || fail 'the folder of a checkpoint is packed otherwise than --checkpoint'
 cmp -s early.sy f32.sy && fail '--checkpoint is ignored'
+exits 0 "$program" pack run/checkpoints/30 -o same.sy --checkpoint 30
+exits 1 "$program" pack run/checkpoints/30 -o other.sy --checkpoint 60
+one_line_error
+says err 'run/checkpoints/30 is the checkpoint of step 30, and another one is asked for'
+[ ! -e other.sy ] || fail 'a checkpoint was packed that nobody asked for'
 
 # answers_of MODEL NAME: what predict, score and eval say, in NAME.*.
 answers_of() {

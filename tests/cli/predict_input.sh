@@ -12,6 +12,11 @@ cut -f 1 train.tsv >words
 [ "$(wc -l <answers)" -eq 300 ] || fail "300 words have $(wc -l <answers) answers"
 [ "$(sort -u answers | wc -l)" -gt 20 ] || fail "answers are too much alike to tell lines apart"
 
+# ---- an answer is one line for any reader ----
+for i in $(seq 300); do echo ab; done | "$program" predict run --temperature 4 --quiet >drawn 2>err || fail "predict: $(cat err)"
+[ "$(wc -l <drawn)" -eq 300 ] && [ "$(tr -d '\r\t' <drawn | wc -c)" -eq "$(wc -c <drawn)" ] ||
+    fail 'answers have carriage returns or TABs within'
+
 # ---- an input that waits: what is there is answered, whatever comes later ----
 lines() {
     [ "$(wc -l <waiting)" -eq "$1" ]

@@ -24,6 +24,9 @@ says out '^grad_next\[1\] .*  encoder/layers_1/mlp:softmax  f32\['
 says tensors '"grad_next.1/[0-9]*/grad/encoder/layers_1/mlp/router/router_weights/w/kernel":{"dtype":"F32","shape":\[32,4\]'
 exits 1 "$program" replay run --step 5 --dump no/such/tensor
 says err 'no tensor is called no/such/tensor'
+exits 1 "$program" replay run --step 5 --dump 'grad/*router*' --write run/run.conf
+one_line_error
+says err 'run/run.conf is there already'
 [ "$(find run -type f | sort | xargs cksum)" = "$files" ] || fail "a replay changes the run directory"
 
 # ---- another loss than the stored one ----

@@ -126,7 +126,9 @@ page page.html
 for words in 'Training loss' 'Parts of the loss' 'Cross entropy' 'Z-loss' 'Gradient norm' 'Experts by task' 'up to 0.0 %' 'encoder/layers_1/mlp' 'words/valid' 'done after 12 steps' 'num_experts = 4'; do
     shows page.html "$words"
 done
+echo mine >page.html.tmp
 exits 0 "$program" report run --output=page.html
+[ "$(cat page.html.tmp)" = mine ] || fail "a file beside the page was written over"
 echo mine >mine.html
 exits 1 "$program" report run -o mine.html
 says err 'is no report'

@@ -19,6 +19,12 @@ answers() {
     printf "$1" | cmp -s - "$here/out" || fail "expected '$1', got: $(od -c "$here/out" | head -5)"
 }
 
+# ---- a byte order mark is no part of the text ----
+tokenize 'ab\n'
+mv out without
+tokenize '\357\273\277ab\n'
+cmp -s out without || fail "a byte order mark has ids: $(cat out)"
+
 # refuses STATUS TEXT INPUT ARGUMENTS...
 refuses() {
     status=$1 why=$2 text=$3

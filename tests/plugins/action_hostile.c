@@ -33,7 +33,7 @@ static int failing(void *context, const struct sy_action_event *event, struct sy
     return SY_EIO;
 }
 
-/* A text without its end, and more numbers than there is room for. */
+/* A text without its end, more numbers than there is room for, and names that are none. */
 static int loud(void *context, const struct sy_action_event *event, struct sy_action_verdict *verdict)
 {
     char name[40] = "number-";
@@ -45,7 +45,8 @@ static int loud(void *context, const struct sy_action_event *event, struct sy_ac
         refused += host->set(host->arg, name, i) != SY_OK;
     }
     memset(name, 'x', sizeof name - 1);
-    if (host->set(host->arg, name, 1) == SY_OK || host->set(host->arg, "", 1) == SY_OK || refused != 60)
+    if (host->set(host->arg, name, 1) == SY_OK || host->set(host->arg, "", 1) == SY_OK ||
+        host->set(host->arg, "caf\xe9", 1) == SY_OK || refused != 60) /* Latin-1, which meta.json cannot hold */
         return SY_EINTERNAL;
     memset(verdict->text, 'y', sizeof verdict->text);
     return SY_OK;

@@ -417,6 +417,10 @@ Test(api_model, refused_calls)
     expect_unanswered(model, (struct sy_predict_options){.method = SY_GREEDY, .outputs = 2}, "outputs is of");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_GREEDY, .temperature = 1},
                       "temperature is of");
+    for (int method = SY_GREEDY; method <= SY_BEAMS; method++) {
+        expect_unanswered(model, (struct sy_predict_options){.method = method, .top_k = 5}, "top_k is of");
+        expect_unanswered(model, (struct sy_predict_options){.method = method, .top_p = 0.5}, "top_p is of");
+    }
     struct sy_predict_options ones = {.bytes = sizeof ones, .method = SY_GREEDY, .beams = 1, .outputs = 1};
     sy_answers_free(answers_of(model, &ones, run.text, 1));
     struct sy_answers *answers = answers_of(model, NULL, mixed, 3), *none = answers_of(model, NULL, NULL, 0);

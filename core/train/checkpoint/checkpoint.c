@@ -80,7 +80,7 @@ int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error
         return syi_error(
             err, SY_ENOENT,
             "%s has no best checkpoint, as its training evaluated nothing: give task.NAME.valid (and "
-            "train.evaluate_every) when training, or take --checkpoint latest",
+            "train.evaluate_every) when training, or take the checkpoint \"latest\"",
             run_dir);
     status = syi_checkpoint_find(run_dir, best, &folder, &why);
     syi_free(folder);

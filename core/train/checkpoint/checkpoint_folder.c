@@ -272,10 +272,13 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder, struct
 
 /* ---- removing ---- */
 
-/* A folder of files; one that is not there is fine. */
+/* A folder of files, or a link to one, which stays; what is not there is fine. */
 static int remove_folder(const char *path, struct sy_error *err)
 {
     const struct dirent *entry;
+    struct stat info;
+    if (!lstat(path, &info) && S_ISLNK(info.st_mode))
+        return unlink(path) ? syi_error_system(err, "cannot remove link %s", path) : SY_OK;
     DIR *folder = opendir(path);
     int status = SY_OK;
     if (!folder) return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot remove folder %s", path);

@@ -122,9 +122,10 @@ static int read_weights(const struct syi_safetensors *file, const struct syi_che
 static int check_step(const struct syi_packed *p, int64_t step, struct sy_error *err)
 {
     if (step == SYI_CHECKPOINT_LATEST || step == p->step) return SY_OK;
-    return syi_error(err, SY_ENOENT,
-                     "%s is a packed model of step %lld and has no other checkpoint: leave --checkpoint out",
-                     p->file.path, (long long)p->step);
+    return syi_error(
+        err, SY_ENOENT,
+        "%s is a packed model of step %lld and has no other checkpoint: leave the option checkpoint out",
+        p->file.path, (long long)p->step);
 }
 
 int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session, int first,

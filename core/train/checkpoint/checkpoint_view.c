@@ -36,6 +36,12 @@ int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoi
     for (int i = 0; i < SYI_CHECKPOINT_FILES; i++) view->file[i].fd = -1;
     int status = find_folder(path, step, &view->folder, err);
     if (!status) status = syi_checkpoint_meta_read(view->folder, &view->meta, err);
+    if (!status && is_checkpoint(path) && step != SYI_CHECKPOINT_LATEST && step != view->meta.step)
+        status =
+            syi_error(err, SY_EINVAL,
+                      "%s is the checkpoint of step %lld, and another one is asked for: leave that out, or "
+                      "name the run directory",
+                      path, (long long)view->meta.step);
     for (int i = 0; i < SYI_CHECKPOINT_FILES && !status; i++) {
         char *file = syi_format("%s/%s", view->folder, syi_checkpoint_file[i].name);
         status = file ? syi_safetensors_open(&view->file[i], file, err)

@@ -91,17 +91,6 @@ static int make_mesh(struct team *team, struct sy_error *err)
     return status;
 }
 
-/* What nobody chose: the CPUs that there are for a rank, at most what the environment allows a process of `local`
- * ranks. */
-static int default_threads(int sharers, int local, const char **limited_by)
-{
-    const char *name;
-    int share = syi_cpu_share(sharers), limit = syi_cpu_limit(&name),
-        each = limit / local > 1 ? limit / local : 1;
-    *limited_by = limit && each < share ? name : NULL;
-    return *limited_by ? each : share;
-}
-
 static int prepare(struct team *team, struct sy_error *err)
 {
     const struct syi_launch *launch = team->launch;
@@ -118,7 +107,7 @@ static int prepare(struct team *team, struct sy_error *err)
     if (status) return status;
     team->sharers = !strcmp(team->comm_name, "mpi") ? launch->world->sharers : team->ranks;
     if (!team->threads)
-        team->threads = default_threads(team->sharers, strcmp(team->comm_name, "mpi") ? team->ranks : 1,
+        team->threads = syi_cpu_default(team->sharers, strcmp(team->comm_name, "mpi") ? team->ranks : 1,
                                         &team->limited_by);
     int neighbours = !strcmp(team->comm_name, "mpi") ? launch->world->neighbours : team->ranks;
     team->memory = syi_memory_free("") / (uint64_t)neighbours;
@@ -467,7 +456,7 @@ int syi_launch_plan(const struct syi_launch *launch,
     struct syi_launch one = *launch;
     struct team team = {.launch = &one, .fn = fn, .arg = arg};
     if (!one.threads) one.threads = (int)launch->config->cpu.threads;
-    if (!one.threads) one.threads = default_threads(1, 1, &team.limited_by);
+    if (!one.threads) one.threads = syi_cpu_default(1, 1, &team.limited_by);
     int status = prepare(&team, err);
     struct syi_comm none = {.ranks = team.ranks}; /* says how many there are, and can do nothing */
     team.comm_name = "none";

@@ -124,10 +124,16 @@ static int add_holes(struct replay *r, int64_t newest, struct sy_error *err)
 static int take_holes(struct replay *r, struct sy_error *err)
 {
     struct syi_checkpoint_view newest = {0};
+    struct sy_error cause = {0};
     int64_t step;
     int status = syi_checkpoint_latest(r->job->run_dir, &step, err);
     if (status) return status;
-    if (step >= 0) status = syi_checkpoint_view_open(r->job->run_dir, step, &newest, err);
+    if (step >= 0) status = syi_checkpoint_view_open(r->job->run_dir, step, &newest, &cause);
+    if (status)
+        status = syi_error(
+            err, status,
+            "%s; the newest checkpoint says which batches were left out: without its folder an older one does",
+            cause.text);
     if (step >= 0 && !status) r->holes = newest.meta.holes;
     if (step >= 0) syi_checkpoint_view_close(&newest);
     return status ? status : add_holes(r, step, err);

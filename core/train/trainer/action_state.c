@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "data/vocabulary.h"
 #include "train/trainer/action_kind.h"
 
 static const int64_t LARGEST = INT64_C(1) << 53; /* whole numbers up to it are exact in double */
@@ -31,7 +32,9 @@ int64_t syi_state_count(const struct syi_action_state *state, const char *name, 
 int syi_state_set(struct syi_action_state *state, const char *name, double value)
 {
     int i = find(state, name);
-    if (!*name || strlen(name) >= SYI_ACTION_NUMBER_NAME || i == SYI_ACTION_NUMBERS) return SY_EINVAL;
+    struct syi_span text = {name, strlen(name)};
+    if (!text.bytes || text.bytes >= SYI_ACTION_NUMBER_NAME || i == SYI_ACTION_NUMBERS) return SY_EINVAL;
+    if (!syi_utf8_valid(text)) return SY_EINVAL; /* meta.json would have another name */
     snprintf(state->number[i].name, SYI_ACTION_NUMBER_NAME, "%s", name);
     state->number[i].value = value;
     if (i == state->n) state->n++;

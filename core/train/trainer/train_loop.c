@@ -94,17 +94,30 @@ static void note_rates(struct syi_trainer *t, double rate)
         t->part_rate[i] = syi_chain_rate(&chains[i], t->step, rate) * syi_actions_rate_factor(&t->actions);
 }
 
+/* The batch of the step to come. */
+static int read_next(struct syi_trainer *t, struct sy_error *err)
+{
+    double begin = syi_seconds();
+    int status = syi_train_data_get(&t->data, syi_holes_place(&t->holes, t->step), &t->next, err);
+    if (status) t->next = NULL;
+    t->read_seconds = syi_seconds() - begin;
+    return status;
+}
+
+/* It is read already, unless the run has just gone back. */
 static int train_step(struct syi_trainer *t, struct sy_error *err)
 {
-    double rate = syi_schedule_value(&t->schedule, t->step), begin = syi_seconds(), now;
-    int64_t place = syi_holes_place(&t->holes, t->step);
+    double rate = syi_schedule_value(&t->schedule, t->step), begin, now;
     struct syi_step_result result;
-    int status = syi_train_data_get(&t->data, place, &t->batch, err), first = t->step == t->loop_step;
+    int status = t->next ? SY_OK : read_next(t, err), first = t->step == t->loop_step;
 
-    if (!status) t->rows = t->batch->position;
-    if (!status && first)
-        syi_trainer_write_seconds(t, t->step, "timing/train_iter_warmup", syi_seconds() - begin);
-    if (!status) status = syi_engine_step(t->engine, t->batch, t->step, rate, &result, err);
+    if (status) return status;
+    begin = syi_seconds() - t->read_seconds;
+    t->batch = t->next;
+    t->next = NULL;
+    t->rows = t->batch->position;
+    if (first) syi_trainer_write_seconds(t, t->step, "timing/train_iter_warmup", t->read_seconds);
+    status = syi_engine_step(t->engine, t->batch, t->step, rate, &result, err);
     if (status) return status;
     now = syi_seconds();
     syi_timing_add(&t->timing, now - begin, result.input_tokens + result.target_tokens);
@@ -134,12 +147,23 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
     syi_trainer_end(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
 }
 
+static void end_unread(struct syi_trainer *t)
+{
+    const int mine = t->unread.code != SY_OK;
+    const char *why = mine ? t->unread.text : "another rank says why";
+    if (mine && !is_first(t)) syi_log(SY_LOG_WARN, "rank %d: %s", t->rank->rank, why);
+    syi_trainer_end(t, SYI_END_DATA,
+                    "stopped after step %" PRId64
+                    ", for training data cannot be read: %.300s; once they can be, --resume goes on",
+                    t->step, why);
+}
+
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
- * any rank got, the time limit as rank 0 sees it or its failed sink, whether a checkpoint is overdue, whether it is asked to
+ * any rank got, the time limit as rank 0 sees it, its failed sink or data that a rank cannot read, whether a checkpoint is overdue, whether it is asked to
  * move to another backend, and how far the checkpoint that is being written has come. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
-    enum { SIGNAL, LATE, SINK, OVERDUE, MOVE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
+    enum { SIGNAL, LATE, SINK, UNREAD, OVERDUE, MOVE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
     int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
     int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
@@ -148,6 +172,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     word[SIGNAL] = t->job->stop && atomic_load(t->job->stop);
     word[LATE] = is_first(t) ? (int64_t)syi_deadline_passed(&t->deadline) : 0;
     word[SINK] = t->sink_failed && t->config->metrics.on_failure == SYI_ON_FAILURE_STOP;
+    word[UNREAD] = t->unread.code != SY_OK;
     word[OVERDUE] = is_overdue(t);
     word[MOVE] = is_first(t) && syi_trainer_is_asked(t);
     syi_saver_words(t->saver, &word[SAVER]);
@@ -166,6 +191,8 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
                         ", for the metrics database failed and metrics.on_failure is stop; "
                         "--resume goes on",
                         t->step);
+    else if (word[UNREAD])
+        end_unread(t);
     t->overdue = word[OVERDUE] != 0;
     t->asked |= word[MOVE] != 0;
     return syi_trainer_advance_save(t, &word[SAVER], err);
@@ -233,6 +260,7 @@ static int between_steps(struct syi_trainer *t, struct sy_error *err)
                         t->step);
     if (!t->ended && t->step >= t->config->train.steps)
         syi_trainer_end(t, SYI_END_DONE, "done after %" PRId64 " steps", t->step);
+    if (!t->ended) (void)!read_next(t, &t->unread); /* what fails is told to all */
     if (!t->ended) status = agree(t, err);
     if (!status && t->asked && !t->ended) status = syi_trainer_move(t, err);
     if (!status) status = t->ended ? syi_trainer_wait_save(t, err) : syi_trainer_note_save(t, err);

@@ -313,7 +313,8 @@ static void tell_end(struct syi_trainer *t, struct training *training)
 {
     static const char *const kind[] = {
         [SYI_END_DONE] = "done",         [SYI_END_STOPPED_EARLY] = "stop", [SYI_END_NAN] = "stop",
-        [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop"};
+        [SYI_END_SIGNAL] = "preemption", [SYI_END_TIME_LIMIT] = "stop",    [SYI_END_SINK] = "stop",
+        [SYI_END_DATA] = "stop"};
     struct syi_train_result *result = training->result;
 
     if (!atomic_flag_test_and_set(&training->told)) {

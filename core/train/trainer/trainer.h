@@ -19,8 +19,11 @@ enum syi_end {
     SYI_END_NAN,
     SYI_END_SIGNAL,
     SYI_END_TIME_LIMIT,
-    SYI_END_SINK /* the sink failed and metrics.on_failure is stop */
+    SYI_END_SINK, /* the sink failed and metrics.on_failure is stop */
+    SYI_END_DATA  /* training data cannot be read any more; the weights are saved */
 };
+
+enum { SYI_END_BYTES = 512 };
 
 struct syi_progress {
     int64_t step, steps; /* done, in all */
@@ -111,7 +114,7 @@ struct syi_train_result {
     int64_t steps;
     double median_step_seconds;
     char weights_sha256[65];
-    char what[256]; /* why it ended, one line */
+    char what[SYI_END_BYTES]; /* why it ended, one line */
 };
 
 int syi_train(const struct syi_train_job *job, struct syi_train_result *result,

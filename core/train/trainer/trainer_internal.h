@@ -27,6 +27,9 @@ struct syi_trainer {
     struct syi_row_position rows;       /* of packed rows: where to look for those of the next step */
     int told_to_wait;                   /* 1: that steps wait for batches was reported */
     const struct syi_batch *batch;      /* of the last step, borrowed of data */
+    const struct syi_batch *next;       /* likewise of the one to come, once it is read; or NULL */
+    double read_seconds;                /* that took */
+    struct sy_error unread;             /* why it cannot be read; code SY_OK: it can */
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
@@ -64,7 +67,7 @@ struct syi_trainer {
     int asked;        /* 1: all ranks agree that there is one */
     int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;
-    char what[256];
+    char what[SYI_END_BYTES];
 };
 
 /* From t->step to the end of the run, and its checkpoint. */
