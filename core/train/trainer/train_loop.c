@@ -159,8 +159,9 @@ static void end_unread(struct syi_trainer *t)
 }
 
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
- * any rank got, the time limit as rank 0 sees it, its failed sink or data that a rank cannot read, whether a checkpoint is overdue, whether it is asked to
- * move to another backend, and how far the checkpoint that is being written has come. */
+ * any rank got, the time limit as rank 0 sees it, its failed sink or data that a rank cannot read, whether a
+ * checkpoint is overdue, whether it is asked to move to another backend, and how far the checkpoint that is
+ * being written has come. */
 static int agree(struct syi_trainer *t, struct sy_error *err)
 {
     enum { SIGNAL, LATE, SINK, UNREAD, OVERDUE, MOVE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
