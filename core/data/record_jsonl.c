@@ -30,8 +30,6 @@ static int add_member(const struct syi_json *json, uint32_t member, struct syi_f
     const char *key = fields->decoded.data + node->key;
     struct syi_span name = {key, strlen(key)};
     int status = SY_OK;
-    if (syi_fields_find(fields, name, 0))
-        return syi_error(err, SY_EFORMAT, "the key \"%.40s\" is there twice: several values are a list", key);
     if (node->kind != SYI_JSON_ARRAY) return add_value(name, node, fields, err);
     for (uint32_t i = node->first; i != SYI_JSON_NONE && !status; i = json->nodes[i].next)
         status = add_value(name, &json->nodes[i], fields, err);

@@ -82,7 +82,7 @@ static int missing(struct syi_span name, const struct syi_fields *fields, struct
                      shown ? names : "none");
 }
 
-/* How many fields of this name there are, all of them text. */
+/* How many fields of this name there are, all of them text and of one list. */
 static int count_field(struct syi_span name, const struct syi_fields *fields, size_t *n, struct sy_error *err)
 {
     *n = syi_fields_count(fields, name);
@@ -92,6 +92,10 @@ static int count_field(struct syi_span name, const struct syi_fields *fields, si
         if (!first[i].text.text)
             return syi_error(err, SY_EFORMAT,
                              "field %.*s is no text, nor a list of texts: it holds an object or a list",
+                             (int)name.bytes, name.text);
+    for (const struct syi_record_field *f = first + *n; f < fields->field + fields->n; f++)
+        if (f->name.bytes == name.bytes && !memcmp(f->name.text, name.text, name.bytes))
+            return syi_error(err, SY_EFORMAT, "field %.*s is there twice: several texts are a list",
                              (int)name.bytes, name.text);
     return SY_OK;
 }

@@ -158,7 +158,7 @@ done
 for record in '{"input": "a", "target": "x", "target": "y"}' '{"input": "a\u0000b", "target": "x"}'; do
     printf '{"input": "a", "target": ["x", "y"]}\n%s\n' "$record" >lost.jsonl
     exits 1 run lost --set task.t.format=jsonl --set task.t.train=lost.jsonl
-    says err 'lost.jsonl:2: \(the key "target" is there twice: several values are a list\|a NUL character\)'
+    says err 'lost.jsonl:2: \(field target is there twice: several texts are a list\|a NUL character\)'
 done
 printf '{"text": "some"}\n' >lost.jsonl
 exits 1 run other-name $json --set task.t.train=lost.jsonl --set 'task.t.inputs={body}'
