@@ -50,7 +50,7 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
                        struct syi_api_place *place, int *is_run, struct sy_error *err)
 {
     struct stat info;
-    if (stat(path, &info)) return syi_error_system(err, "cannot open %s", path);
+    if (stat(path, &info)) return syi_error_system(err, "cannot open %.300s", path);
     *is_run = S_ISDIR(info.st_mode);
     if (*is_run) {
         int status = syi_api_find(path, checkpoint, place, err);
@@ -85,7 +85,7 @@ static int full_path(const char *path, char **full, struct sy_error *err)
 {
     char *found = realpath(path, NULL);
     *full = NULL;
-    if (!found) return syi_error_system(err, "run directory %s", path);
+    if (!found) return syi_error_system(err, "run directory %.300s", path);
     *full = syi_strdup(found, err);
     free(found);
     return *full ? SY_OK : SY_ENOMEM;

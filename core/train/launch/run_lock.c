@@ -127,7 +127,13 @@ static int write_owner(int fd, const char *file, const struct owner *owner, stru
         if (put > 0) at += (int)put;
         failed = put < 0 && errno != EINTR;
     }
-    return failed || fsync(fd) ? syi_error_system(err, "cannot write %s", file) : SY_OK;
+    if (!failed && !fsync(fd)) return SY_OK;
+    const int full = errno == ENOSPC || errno == EDQUOT; /* `ckpt prune` takes this lock, too */
+    return syi_error_system(
+        err,
+        full ? "cannot write %s (make room, as by removing the folder of an old checkpoint)"
+             : "cannot write %s",
+        file);
 }
 
 /* 0: nobody stands in it. A lock of an older version has no job or no restart. */
