@@ -128,7 +128,12 @@ Test(data_template, records_with_much_else)
     struct syi_template form;
     size_t n;
     expect_filled("{a}", "{\"meta\": {\"x\": [1]}, \"a\": \"1\"}", 0, "1");
-    expect_filled("{a}", "{\"a\": \"first\", \"b\": 1, \"a\": \"second\"}", 0, "first");
+    struct syi_fields twice = fields_of("{\"a\": \"first\", \"b\": 1, \"b\": 2, \"a\": \"second\"}");
+    cr_assert(syi_template_parse(&form, "{a}", NULL) == SY_OK);
+    cr_assert(syi_template_count(&form, &twice, &n, &err) == SY_EFORMAT);
+    cr_assert(strstr(err.text, "field a is there twice"), "%s", err.text);
+    syi_fields_free(&twice);
+    expect_filled("{c}", "{\"a\": \"first\", \"c\": 1, \"a\": \"second\"}", 0, "1");
     syi_text_puts(&line, "{");
     for (int i = 0; i < 100; i++) syi_text_printf(&line, "\"%0100d\": 1%s", i, i < 99 ? "," : "}");
     struct syi_fields fields = fields_of(line.data);
