@@ -132,6 +132,7 @@ Test(data_template, records_with_much_else)
     cr_assert(syi_template_parse(&form, "{a}", NULL) == SY_OK);
     cr_assert(syi_template_count(&form, &twice, &n, &err) == SY_EFORMAT);
     cr_assert(strstr(err.text, "field a is there twice"), "%s", err.text);
+    err = (struct sy_error){0};
     syi_fields_free(&twice);
     expect_filled("{c}", "{\"a\": \"first\", \"c\": 1, \"a\": \"second\"}", 0, "1");
     syi_text_puts(&line, "{");
