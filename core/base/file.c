@@ -144,61 +144,17 @@ int syi_read_at(int fd, const char *path, int64_t offset, void *to, size_t bytes
     return SY_OK;
 }
 
-static int write_and_sync(const char *path, const void *data, size_t bytes, struct sy_error *err)
+/* A file `name`, opened with `flags` besides, of what fill gives; synced, it becomes `path`. */
+static int make_as(const char *path, const char *name, int flags, syi_fill_fn *fill, void *arg,
+                   struct sy_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return syi_error_system(err, "cannot create %s", path);
-    int status = syi_write_all(fd, path, data, bytes, err);
-    if (status == SY_OK && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", path);
-    if (close(fd) != 0 && status == SY_OK) status = syi_error_system(err, "cannot close %s", path);
-    if (status != SY_OK) unlink(path);
-    return status;
-}
-
-char *syi_file_parent(const char *path, struct sy_error *err)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = syi_strdup(slash ? path : ".", err);
-    if (folder && slash) folder[slash == path ? 1 : slash - path] = 0;
-    return folder;
-}
-
-/* The rename is in the folder, which is synced so that it survives a crash. */
-static int write_by_rename(const char *path, const char *temporary, const char *folder, const void *data,
-                           size_t bytes, struct sy_error *err)
-{
-    int status = write_and_sync(temporary, data, bytes, err);
-    if (status == SY_OK && rename(temporary, path) != 0) {
-        status = syi_error_system(err, "cannot rename %s to %s", temporary, path);
-        unlink(temporary);
-    }
-    return status ? status : syi_file_sync_folder(folder, err);
-}
-
-int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
-{
-    char *temporary = syi_format("%s.tmp", path), *folder = syi_file_parent(path, NULL);
-    int status = temporary && folder ? write_by_rename(path, temporary, folder, data, bytes, err)
-                                     : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
-    syi_free(temporary);
-    syi_free(folder);
-    return status;
-}
-
-int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    char *name = syi_format("%s.%ld-%ld.tmp", path, (long)getpid(), now.tv_nsec);
-    if (!name) return syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
-    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
     int status = fd < 0 ? syi_error_system(err, "cannot create %s", name) : fill(arg, fd, name, err);
     if (!status && fsync(fd) != 0) status = syi_error_system(err, "cannot sync %s", name);
     if (fd >= 0 && close(fd) != 0 && !status) status = syi_error_system(err, "cannot close %s", name);
     if (!status && rename(name, path) != 0)
         status = syi_error_system(err, "cannot rename %s to %s", name, path);
     if (status && fd >= 0) unlink(name);
-    syi_free(name);
     return status;
 }
 
@@ -212,9 +168,47 @@ static int put_bytes(void *arg, int fd, const char *name, struct sy_error *err)
     return syi_write_all(fd, name, bytes->data, bytes->n, err);
 }
 
+char *syi_file_parent(const char *path, struct sy_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = syi_strdup(slash ? path : ".", err);
+    if (folder && slash) folder[slash == path ? 1 : slash - path] = 0;
+    return folder;
+}
+
+/* The rename is in the folder, which is synced so that it survives a crash. */
+static int sync_parent(const char *path, struct sy_error *err)
+{
+    char *folder = syi_file_parent(path, err);
+    int status = folder ? syi_file_sync_folder(folder, err) : SY_ENOMEM;
+    syi_free(folder);
+    return status;
+}
+
+int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err)
+{
+    char *name = syi_format("%s.tmp", path);
+    int status = name ? make_as(path, name, O_TRUNC, put_bytes, &(struct bytes){data, bytes}, err)
+                      : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
+    syi_free(name);
+    return status ? status : sync_parent(path, err);
+}
+
+int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char *name = syi_format("%s.%ld-%ld.tmp", path, (long)getpid(), now.tv_nsec);
+    int status = name ? make_as(path, name, O_EXCL, fill, arg, err)
+                      : syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
+    syi_free(name);
+    return status;
+}
+
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
-    return syi_file_make(path, put_bytes, &(struct bytes){data, bytes}, err);
+    int status = syi_file_make(path, put_bytes, &(struct bytes){data, bytes}, err);
+    return status ? status : sync_parent(path, err);
 }
 
 int syi_file_sync_folder(const char *folder, struct sy_error *err)
