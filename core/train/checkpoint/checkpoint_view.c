@@ -17,10 +17,10 @@ static int is_checkpoint(const char *path)
     return there;
 }
 
-static int find_folder(const char *path, int64_t step, char **folder, struct sy_error *err)
+static int find_folder(const char *path, int is_itself, int64_t step, char **folder, struct sy_error *err)
 {
     int status = SY_OK;
-    if (is_checkpoint(path)) {
+    if (is_itself) {
         *folder = syi_strdup(path, err);
         return *folder ? SY_OK : SY_ENOMEM;
     }
@@ -34,9 +34,10 @@ int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoi
 {
     memset(view, 0, sizeof *view);
     for (int i = 0; i < SYI_CHECKPOINT_FILES; i++) view->file[i].fd = -1;
-    int status = find_folder(path, step, &view->folder, err);
+    const int is_itself = is_checkpoint(path);
+    int status = find_folder(path, is_itself, step, &view->folder, err);
     if (!status) status = syi_checkpoint_meta_read(view->folder, &view->meta, err);
-    if (!status && is_checkpoint(path) && step != SYI_CHECKPOINT_LATEST && step != view->meta.step)
+    if (!status && is_itself && step != SYI_CHECKPOINT_LATEST && step != view->meta.step)
         status =
             syi_error(err, SY_EINVAL,
                       "%s is the checkpoint of step %lld, and another one is asked for: leave that out, or "
