@@ -45,8 +45,9 @@ static int loud(void *context, const struct sy_action_event *event, struct sy_ac
         refused += host->set(host->arg, name, i) != SY_OK;
     }
     memset(name, 'x', sizeof name - 1);
+    /* The last name is Latin-1, which meta.json cannot hold. */
     if (host->set(host->arg, name, 1) == SY_OK || host->set(host->arg, "", 1) == SY_OK ||
-        host->set(host->arg, "caf\xe9", 1) == SY_OK || refused != 60) /* Latin-1, which meta.json cannot hold */
+        host->set(host->arg, "caf\xe9", 1) == SY_OK || refused != 60)
         return SY_EINTERNAL;
     memset(verdict->text, 'y', sizeof verdict->text);
     return SY_OK;
