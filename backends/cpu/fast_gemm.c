@@ -27,6 +27,9 @@
 #define COPIES_BYTES (128 << 20)
 /* Columns of B that are read where they lie cost so many times less than those that are packed. */
 #define READ_COLUMNS 8
+/* Packed columns of more words are taken in groups of so many, for they would come from memory for each block of rows. */
+#define LARGE_WORDS  (8 << 20)
+#define PASSED_WORDS (1 << 20)
 /* Words of the packed columns of a group with SYCPU_TILES, which read B from the L2 cache for every 32 rows; where rows of A are
  * copied, once for each group. */
 #define NEAR_WORDS   (128 * 1024)
@@ -46,6 +49,8 @@
 #define CHUNK_ROWS   512
 #define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
+/* Contractions of x w and x w^T of so many steps are taken so as well. */
+#define LONG_STEPS 4096
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -76,16 +81,26 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
+/* Whether the contraction of x w or x w^T is so long, as that over a vocabulary, that a few panels fill the L2 cache. */
+static int is_long(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return gemm->form != SYCPU_GEMM_TN && !plan->direct && !gemm->panels && !gemm->scale &&
+           plan->steps >= LONG_STEPS;
+}
+
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
  * take operands so fast that they wait for all that does not come from a near cache. Vectors wait where panels are many times
  * the L1 cache, that is for sums over all tokens; gradients of experts are of few. */
 static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
+    if (is_long(plan)) return CHUNK_STEPS;
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
         return WHOLE > 1 && plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
     const int64_t leaf = plan->steps / gemm->leaves;
-    if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS) return 0;
+    if (!CHUNKED_SUMS || gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS)
+        return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
 
@@ -168,10 +183,13 @@ static int64_t own_words(const struct sycpu_gemm_plan *plan)
 static void plan_groups(struct sycpu_gemm_plan *plan)
 {
     plan->group_panels = divide_up(plan->panels, column_groups(plan));
-    if (WHOLE > 1 && plan->gemm.rows >= DIRECT_LEAST && !plan->rows_stay) {
+    if (WHOLE > 1 && plan->gemm.rows >= DIRECT_LEAST && !plan->rows_stay && !plan->blocks) {
         const int64_t near = plan->in_place ? NEAR_WORDS : COPIED_WORDS;
         plan->group_panels = least(plan->group_panels, near / b_panel_size(plan->steps) + 1);
     }
+    if (WHOLE == 1 && !plan->own && !plan->direct && !plan->blocks &&
+        plan->group_panels * b_panel_size(plan->steps) > LARGE_WORDS)
+        plan->group_panels = PASSED_WORDS / b_panel_size(plan->steps) + 1;
     plan->groups = divide_up(plan->panels, plan->group_panels);
 }
 
@@ -190,7 +208,7 @@ static void plan_blocks(struct sycpu_gemm_plan *plan)
     } else if (plan->rows_stay) {
         plan->block_panels = least(OWN_PANELS, greatest(1, STAYING_WORDS / a_panel_size(plan->steps)));
         plan->b_panels = 1;
-    } else if (plan->chunk && tn) {
+    } else if (plan->blocks) {
         plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
         plan->b_panels = least(CHUNK_PANELS, plan->group_panels);
     }
@@ -212,10 +230,11 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.strip_rows = strip_rows(gemm);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
-    plan.chunk = HAS_CHUNKS && !plan.own ? chunk_of(&plan) : 0;
+    plan.chunk = plan.own ? 0 : chunk_of(&plan);
+    plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
-    if (plan.chunk && gemm->form == SYCPU_GEMM_TN) plan.steps = plan.chunk;
+    if (plan.blocks) plan.steps = plan.chunk;
     plan.direct &= !plan.own;
     plan.stream = goes_past_caches(&plan);
     plan_groups(&plan);
@@ -279,16 +298,14 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         return;
     }
 #endif
-    if (!plan->direct && !(plan->chunk && plan->gemm.form == SYCPU_GEMM_TN))
+    if (!plan->direct && !plan->blocks)
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
-#if HAS_CHUNKS
     if (plan->chunk) {
         fast_gemm_compute_chunks(plan, worker, expert, row, end, left, panels);
         return;
     }
-#endif
     for (int64_t rows; row < end; row += rows) {
         rows = least(block * TILE_ROWS, end - row);
         need_block(plan, worker, expert, row, rows);

@@ -59,7 +59,7 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
 {
     int64_t left = 0;
     for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
-        if (plan->gemm.form == SYCPU_GEMM_TN) fast_gemm_pack_columns(plan, expert, worker, panel, n);
+        if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, panel, n);
         fast_gemm_pack_block(plan, expert, worker, row, rows);
         for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < rows; i++)
             fast_gemm_compute_tiles(plan, worker, expert, i, panel, n);

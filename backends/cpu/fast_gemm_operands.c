@@ -105,14 +105,32 @@ static void list_rows(const struct sycpu_gemm *gemm, int64_t expert, const opera
 
 /* ---- panels of B ---- */
 
+/* Of the steps at hand, NN and NT, those from number `done` on whose elements follow each other without padding. */
+struct stretch {
+    int64_t steps, element, elements; /* element: of the contraction, the first */
+};
+static struct stretch next_stretch(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                                   int64_t done)
+{
+    const int64_t whole = steps_of(plan->run), step = worker->from + done, skip = step % whole,
+                  steps = least(worker->taken - done, whole - skip);
+    return (struct stretch){steps, step / whole * plan->run + skip * STEP,
+                            least(steps * STEP, plan->run - skip * STEP)};
+}
+
 /* One panel of transposed weights. */
-static void pack_transposed(const struct sycpu_gemm_plan *plan, int64_t expert, int64_t panel, float *to)
+static void pack_transposed(const struct sycpu_gemm_plan *plan, int64_t expert,
+                            const struct sycpu_gemm_worker *worker, int64_t panel, float *to)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t column = panel * TILE_COLUMNS, leaf_steps = steps_of(plan->run);
+    const int64_t column = panel * TILE_COLUMNS;
     const operand *b = (const operand *)gemm->b + expert * sycpu_gemm_b_size(gemm) + column * gemm->depth;
-    for (int64_t k = 0; k < gemm->depth; k += plan->run, to += leaf_steps * TILE_COLUMNS)
-        fast_gemm_pack_b_rows(b + k, gemm->depth, gemm->columns - column, plan->run, to);
+    struct stretch s;
+    for (int64_t k = 0; k < worker->taken; k += s.steps) {
+        s = next_stretch(plan, worker, k);
+        fast_gemm_pack_b_rows(b + s.element, gemm->depth, gemm->columns - column, s.elements,
+                              to + k * TILE_COLUMNS);
+    }
 }
 
 /* `panels` panels whose rows are rows of weights or filled slots. */
@@ -151,7 +169,7 @@ void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
     for (int64_t panels; n > 0; n -= panels, panel += panels, to += panels * b_panel_size(plan->steps)) {
         panels = least(n, most);
         if (plan->gemm.form == SYCPU_GEMM_NT)
-            pack_transposed(plan, expert, panel, to);
+            pack_transposed(plan, expert, worker, panel, to);
         else
             pack_straight(plan, expert, worker, panel, panels, to);
     }
@@ -184,15 +202,14 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
     const operand *row[OWN_PANELS * TILE_ROWS];
     int64_t padded = locate_rows(gemm, expert, worker, first, n);
-    float *to = worker->a;
-    int64_t k = worker->from * STEP, end = least(gemm->depth, k + worker->taken * STEP), run;
+    struct stretch s;
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
     for (int64_t i = 0; WHOLE > 1 && i < padded; i += TILE_ROWS, n -= worker->panel_rows)
         if (fast_gemm_in_place(plan, expert, worker->slot + i, least(worker->panel_rows, n))) row[i] = NULL;
-    for (; k < end; k += run) {
-        run = least(plan->run, end - k);
-        fast_gemm_pack_a_rows(row, padded, k, run, to, a_panel_size(plan->a_steps));
-        to += steps_of(run) * A_STEP;
+    for (int64_t k = 0; k < worker->taken; k += s.steps) {
+        s = next_stretch(plan, worker, k);
+        fast_gemm_pack_a_rows(row, padded, s.element, s.elements, worker->a + k * A_STEP,
+                              a_panel_size(plan->a_steps));
     }
 }
 

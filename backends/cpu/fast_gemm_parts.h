@@ -57,12 +57,11 @@
 #else
 #    define COLUMN_VECTORS 0
 #endif
-/* Whether contractions of sums over all tokens are taken in chunks; matrix tiles take others so as well. By vectors of AVX-512 not:
- * on Zen 4 it was slower. */
+/* Whether sums over all tokens are taken in chunks. By vectors of AVX-512 not: on Zen 4 it was slower. */
 #if defined(SYCPU_TILES) || IS_AVX2
-#    define HAS_CHUNKS 1
+#    define CHUNKED_SUMS 1
 #else
-#    define HAS_CHUNKS 0
+#    define CHUNKED_SUMS 0
 #endif
 /* Whether strips (fast_gemm_strips.h) take the place of fast_gemm_shallow, and so few rows times weights. A strip has so many
  * rows, which divide TILE_ROWS. */
@@ -248,15 +247,15 @@ struct sycpu_gemm_tile {
 /* What prepare decides of a product, from its shapes, its operands' places and the number of threads. */
 struct sycpu_gemm_plan {
     struct sycpu_gemm gemm;
-    int direct;      /* 1: full panels of B are not packed */
-    int in_place;    /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
-    int own;         /* 1: a thread takes whole columns of an expert and packs what it needs of B */
-    int rounded;     /* 1: C is bf16 */
-    int stream;      /* 1: C is written past the caches */
-    int64_t run;     /* elements of the contraction that a panel holds without padding between */
-    int64_t steps;   /* of the contraction that are packed together of B, padding included; TN: at most */
-    int64_t a_steps; /* of A likewise */
-    int64_t panels;  /* of B for an expert, the last may be narrower */
+    int direct;             /* 1: full panels of B are not packed */
+    int in_place;           /* 1: with SYCPU_TILES, rows of A that fit together are not packed */
+    int own;                /* 1: a thread takes whole columns of an expert and packs what it needs of B */
+    int rounded;            /* 1: C is bf16 */
+    int stream;             /* 1: C is written past the caches */
+    int64_t run;            /* elements of the contraction that a panel holds without padding between */
+    int64_t steps;          /* of the contraction that are packed together of B, padding included, at most */
+    int64_t a_steps;        /* of A likewise */
+    int64_t panels;         /* of B for an expert, the last may be narrower */
     int64_t block_panels;   /* of A that a thread packs together */
     int kept;               /* 1: all of A, TN, for all its groups of columns */
     int64_t groups;         /* of columns of C of an expert: a thread packs the B of one at a time */
@@ -270,6 +269,7 @@ struct sycpu_gemm_plan {
     int64_t tokens;         /* of an expert, at most, that fast_gemm_compute_tokens takes */
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
+    int blocks;             /* 1: both operands of a block of C are packed chunk by chunk */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */

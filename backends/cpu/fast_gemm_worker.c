@@ -28,7 +28,7 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     const struct sycpu_gemm *gemm = &plan->gemm;
     int tn = gemm->form == SYCPU_GEMM_TN;
     worker->rows = tn ? gemm->rows : fast_gemm_filled_slots(gemm, expert, 0, gemm->groups);
-    worker->depth = tn ? fast_gemm_filled_steps(gemm, expert) : plan->steps;
+    worker->depth = fast_gemm_filled_steps(gemm, expert);
     worker->leaves = worker->depth ? gemm->leaves : 1; /* an empty sum is one empty leaf */
     worker->row_panels = divide_up(worker->rows, TILE_ROWS);
     worker->from = worker->first_leaf = 0;
@@ -91,7 +91,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
     if (direct || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
-    if (!direct && gemm->form != SYCPU_GEMM_TN) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
+    if (!direct && !plan->blocks) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place + worker->from;
