@@ -95,6 +95,22 @@ Test(gemm, sums_over_many_tokens)
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 50, 9, 37}, 2, -4, 0);
 }
 
+/* Rows times weights, and transposed ones, over a vocabulary, in chunks: parts of a leaf, and several leaves at a time. */
+Test(gemm, contractions_over_a_vocabulary)
+{
+    static const struct shape nn = {0, 1, 129, 4104, 5}, nt = {0, 1, 65, 7, 4104};
+    check(SY_OP_MATMUL, &nn, 513, -20, 0);
+    check(SY_OP_MATMUL, &nn, 108, -20, 0);
+    check(SY_OP_MATMUL_NT, &nt, 513, -20, 0);
+    check(SY_OP_MATMUL_NT, &nt, 108, -20, 0);
+}
+
+/* More columns than caches hold when packed, which are taken in groups. */
+Test(gemm, columns_of_a_vocabulary)
+{
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 150, 1, 14401}, 2, -20, 0);
+}
+
 /* Threads share tiles by rows, by columns or by both; shares begin and end within rows of tiles, and groups
  * of columns and experts belong to several threads. */
 Test(gemm, any_number_of_threads)

@@ -201,6 +201,17 @@ Test(gemm_amx, long_contractions)
     check(SY_OP_MATMUL_TN, &kept, 2, ORDINARY, ORDINARY);
 }
 
+/* Rows times weights, and transposed ones, over a vocabulary, both packed in chunks: parts of a leaf, and leaves that end with zeros,
+ * one and several at a time. */
+Test(gemm_amx, contractions_over_a_vocabulary)
+{
+    static const int depth[] = {8184, 8032, 8064}, leaf[] = {2046, 502, 63};
+    for (int i = 0; i < 3; i++) {
+        check(SY_OP_MATMUL, &(struct shape){0, 1, 33, depth[i], 5}, leaf[i], ORDINARY, ORDINARY);
+        check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 35, 7, depth[i]}, leaf[i], ORDINARY, ORDINARY);
+    }
+}
+
 /* Chunks of the contraction: of one leaf and of two, by several blocks of columns and of rows, whose last tiles are not whole. */
 Test(gemm_amx, sums_over_many_tokens)
 {
