@@ -7,7 +7,7 @@
 #include "backends/cpu/fast.h"
 #include "backends/cpu/gemm_simd.h"
 
-enum { SIDE = SY_PANEL_COLUMNS, WORDS = SIDE / 2 }; /* of a block: rows and columns; words of a row */
+enum { SIDE = SY_PANEL_COLUMNS }; /* rows and columns of a block */
 
 struct laying {
     const struct sy_call *call;
@@ -45,6 +45,13 @@ static const float *block_at(const struct laying *l, int64_t row, int64_t column
     return scratch;
 }
 
+/* The block after the next one: its rows lie too far apart for the processor to guess. */
+static void fetch_ahead(const float *from, int64_t stride)
+{
+    for (int i = 0; i < SIDE; i++)
+        for (int j = 0; j < SIDE; j += 16) __builtin_prefetch(from + i * stride + 2 * SIDE + j);
+}
+
 /* Rows become steps of the contraction, two at a time. */
 static void lay_block(const float *from, int64_t stride, float *to)
 {
@@ -58,17 +65,12 @@ static void lay_block(const float *from, int64_t stride, float *to)
 /* Rows become columns of the panel. */
 static void lay_transposed(const float *from, int64_t stride, float *to)
 {
-    float word[SIDE][WORDS];
+    float turned[SIDE * SIDE];
     const float *row[SIDE];
-    for (int i = 0; i < SIDE; i++) {
-        uint16_t half[SIDE];
-        vf_store_bf16(half, vf_load(from + i * stride));
-        vf_store_bf16(half + SYCPU_LANES, vf_load(from + i * stride + SYCPU_LANES));
-        memcpy(word[i], half, sizeof half);
-        row[i] = word[i];
-    }
-    for (int k = 0; k < WORDS; k += LANES)
-        for (int i = 0; i < SIDE; i += LANES) transpose(row + i, k, to + k * SIDE + i, SIDE, LANES);
+    for (int i = 0; i < SIDE; i++) row[i] = from + i * stride;
+    for (int k = 0; k < SIDE; k += LANES)
+        for (int i = 0; i < SIDE; i += LANES) transpose(row + i, k, turned + k * SIDE + i, SIDE, LANES);
+    lay_block(turned, SIDE, to);
 }
 
 static void lay_rows(void *arg, int64_t task, int thread)
@@ -80,6 +82,7 @@ static void lay_rows(void *arg, int64_t task, int thread)
     (void)thread;
     for (int64_t column = 0; column < l->columns; column += SIDE) {
         const float *from = block_at(l, expert * l->rows + row, column, scratch, &stride);
+        fetch_ahead(from, stride);
         if (l->transposed)
             lay_transposed(from, stride, to + (row * l->columns + column * SIDE) / 2);
         else
