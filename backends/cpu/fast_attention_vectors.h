@@ -60,8 +60,8 @@ TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
 #endif
 
-/* 32 columns: dot products of pairs are so many a load that 16 would wait for them. */
-#ifdef SYCPU_PAIRS
+/* 32 columns: of 16 each multiply-add would wait for a load of its own. */
+#ifdef __AVX512F__
 #    define WIDE_BEGIN(r)                                                                                    \
         TILE_BEGIN(r)                                                                                        \
         vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
@@ -110,7 +110,7 @@ static inline void product_rows(const struct product *p, int64_t row, int height
     for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
     int64_t column = 0;
-#ifdef SYCPU_PAIRS
+#ifdef __AVX512F__
     for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
         if (height == 8) wide_8(p, row, column, low, high);
         if (height == 4) wide_4(p, row, column, low, high);
