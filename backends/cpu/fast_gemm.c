@@ -27,9 +27,11 @@
 #define COPIES_BYTES (128 << 20)
 /* Columns of B that are read where they lie cost so many times less than those that are packed. */
 #define READ_COLUMNS 8
-/* Packed columns of more words are taken in groups of so many, for they would come from memory for each block of rows. */
-#define LARGE_WORDS  (8 << 20)
-#define PASSED_WORDS (1 << 20)
+/* Packed columns of more words are taken in groups of so many, and of so many panels at least, for they would come from memory for
+ * each block of rows; rows are packed for each group. */
+#define LARGE_WORDS   (8 << 20)
+#define PASSED_WORDS  (1 << 20)
+#define PASSED_PANELS 32
 /* Words of the packed columns of a group with SYCPU_TILES, which read B from the L2 cache for every 32 rows; where rows of A are
  * copied, once for each group. */
 #define NEAR_WORDS   (128 * 1024)
@@ -49,8 +51,8 @@
 #define CHUNK_ROWS   512
 #define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
-/* Contractions of x w and x w^T of so many steps are taken so as well. */
-#define LONG_STEPS 4096
+/* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
+#define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -189,7 +191,8 @@ static void plan_groups(struct sycpu_gemm_plan *plan)
     }
     if (WHOLE == 1 && !plan->own && !plan->direct && !plan->blocks &&
         plan->group_panels * b_panel_size(plan->steps) > LARGE_WORDS)
-        plan->group_panels = PASSED_WORDS / b_panel_size(plan->steps) + 1;
+        plan->group_panels =
+            least(plan->group_panels, greatest(PASSED_PANELS, PASSED_WORDS / b_panel_size(plan->steps) + 1));
     plan->groups = divide_up(plan->panels, plan->group_panels);
 }
 

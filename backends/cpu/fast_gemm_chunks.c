@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with the contraction in an outer loop, on matrix tiles and by AVX2. Elsewhere a tile of C walks the whole contraction.
+/* Products with the contraction in an outer loop: on matrix tiles, sums over all tokens by AVX2, and contractions as long as a
+ * vocabulary everywhere. Else a tile of C walks the whole contraction.
  * But panels of a long one do not fit in a near cache, and from a far one they come slower than tiles take them. Here C is cut into
  * blocks, and a block takes a chunk of the contraction at a time.
  *
- * x w and x w^T: a block is a panel of rows by a group of columns, whose panels are there. A chunk of the rows fits in the
+ * x w and x w^T on tiles: a block is a panel of rows by a group of columns, whose panels are there. A chunk of the rows fits in the
  * L1 cache; the columns pass it by. It may be a part of a leaf: then the sums so far leave the matrix tiles and come back as
  * they were, which changes no bit. Rows that cannot be read in place are copied chunk by chunk for each group of columns; where
  * they are many and B lies in panels, it is a block of rows that is copied once, whole, and stays in the L2 cache, and B that
  * passes, the next chunk of a panel fetched meanwhile.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
- * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. That is all that vectors
- * take in chunks; of theirs a panel of columns stays in the L1 cache and rows pass it by. */
+ * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. By vectors a panel of
+ * columns stays in the L1 cache and rows pass it by.
+ * x w and x w^T over a vocabulary (the gradient of what gives logits): like x^T y, but a chunk may be a part of a leaf. A few panels
+ * of so many steps fill the L2 cache, so rows would be copied again for every few columns. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"

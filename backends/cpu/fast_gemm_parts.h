@@ -4,8 +4,8 @@
  * C is cut into tiles that stay in registers. Both operands are packed into panels: a panel of A holds
  * TILE_ROWS rows, one of B TILE_COLUMNS columns, the steps of the contraction outermost, so a tile reads both
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
- * tile walks the whole contraction, leaf by leaf; on matrix tiles, and by AVX2, a long one is taken in chunks
- * (fast_gemm_chunks.c). Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for
+ * tile walks the whole contraction, leaf by leaf; a long one may be taken in chunks (fast_gemm_chunks.c).
+ * Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for
  * itself: the columns of a group once, the rows of A block by block.
  * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
  * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
