@@ -83,12 +83,13 @@ static int takes_columns(const struct sy_call *call, const struct sycpu_gemm *ge
     return gemm->scale || (WHOLE == 1 && gemm->form == SYCPU_GEMM_NT && gemm->rows <= FEW_ROWS);
 }
 
-/* Whether the contraction of x w or x w^T is so long, as that over a vocabulary, that a few panels fill the L2 cache. */
+/* Whether the contraction of x w or x w^T is so long, as that over a vocabulary, that a few panels fill the L2 cache. Weights in
+ * panels have no padding between leaves. */
 static int is_long(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    return gemm->form != SYCPU_GEMM_TN && !plan->direct && !gemm->panels && !gemm->scale &&
-           plan->steps >= LONG_STEPS;
+    const int fits = b_in_panels(gemm) ? plan->run == gemm->depth : !gemm->panels && !gemm->scale;
+    return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
@@ -111,7 +112,7 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
 static int rows_stay(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    return plan->chunk && gemm->form != SYCPU_GEMM_TN && b_in_panels(gemm) && !plan->in_place &&
+    return plan->chunk && !plan->blocks && b_in_panels(gemm) && !plan->in_place &&
            gemm->rows >= STAYING_PANELS * TILE_ROWS * plan->threads;
 }
 

@@ -269,7 +269,7 @@ struct sycpu_gemm_plan {
     int64_t tokens;         /* of an expert, at most, that fast_gemm_compute_tokens takes */
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
-    int blocks;             /* 1: both operands of a block of C are packed chunk by chunk */
+    int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */

@@ -91,7 +91,8 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
     if (direct || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
-    if (!direct && !plan->blocks) tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
+    if (!direct && (!plan->blocks || b_in_panels(gemm)))
+        tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
     if (in_place) {
         tile.a = (const float *)in_place + worker->from;
