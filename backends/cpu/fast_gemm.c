@@ -200,10 +200,9 @@ static void plan_groups(struct sycpu_gemm_plan *plan)
 /* Panels of A and of B that a thread takes together. */
 static void plan_blocks(struct sycpu_gemm_plan *plan)
 {
-    const int tn = plan->gemm.form == SYCPU_GEMM_TN;
     const int64_t row_panels = divide_up(plan->gemm.rows, TILE_ROWS);
-    plan->kept = WHOLE > 1 && tn && !plan->own && !plan->chunk && plan->groups > 1 &&
-                 row_panels * a_panel_size(plan->steps) <= KEPT_WORDS;
+    plan->kept = WHOLE > 1 && plan->gemm.form == SYCPU_GEMM_TN && !plan->own && !plan->chunk &&
+                 plan->groups > 1 && row_panels * a_panel_size(plan->steps) <= KEPT_WORDS;
     plan->block_panels = plan->kept ? row_panels : BLOCK_PANELS;
     plan->b_panels = plan->direct ? 1 : plan->group_panels;
     if (plan->own) {
