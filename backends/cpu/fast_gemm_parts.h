@@ -71,6 +71,12 @@
 #    define HAS_STRIPS 0
 #endif
 #define STRIP_ROWS 3
+/* Whether fast_gemm_shallow takes packed operands of any kind. */
+#if !defined(SYCPU_TILES) && !HAS_STRIPS
+#    define HAS_SHALLOW 1
+#else
+#    define HAS_SHALLOW 0
+#endif
 /* Whether there is fast_gemm_compute_pair. */
 #if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    define PAIRED_PANELS 1
@@ -228,7 +234,7 @@ struct sycpu_gemm_tile {
     int64_t b_stride;   /* elements */
     const float *scale; /* of the columns of int8 */
     const void *next;   /* the panel of B after this one, to be fetched in time; NULL: B is near */
-    int64_t steps;      /* of a panel of B, with next */
+    int64_t steps;      /* of a panel of B, with next, and of those of fast_gemm_shallow */
     struct sycpu_gemm_ahead ahead;
     struct sycpu_gemm_lines *lines; /* at least as many as the tile has steps; NULL: none */
     float *copy;                    /* gets the panel, packed; NULL: not wanted */
@@ -449,9 +455,11 @@ static inline void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
 }
 #endif
 
-/* All leaves of a tile, at most SHALLOW_LEAVES. For leaves of few steps. With SYCPU_TILES of floats, at most SHALLOW_ROWS of
- * tile->a [elements, TILE_ROWS], and lengths in elements, at most TILE_ELEMENTS. */
-void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length);
+/* All leaves, at most SHALLOW_LEAVES, of a tile and its right neighbours, so many in all, in panels of B of tile->steps steps. For
+ * leaves of few steps. With SYCPU_TILES of floats, at most SHALLOW_ROWS of tile->a [elements, TILE_ROWS], and lengths in elements, at
+ * most TILE_ELEMENTS. */
+void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,
+                       int64_t tiles);
 
 /* Panels of A from `rows` row pointers (a multiple of TILE_ROWS): elements [first, first + depth) of each. With
  * SYCPU_TILES a panel whose first is NULL is left out. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One tile of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
+/* Tiles of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
  * registers, where fast_gemm_leaf would write every leaf to memory. The tile is computed in pieces of some of
  * its rows and one vector of its columns. With SYCPU_TILES: the same by vectors, see fast_gemm_tokens.c; AVX2:
  * fast_gemm_strips.c. */
@@ -110,40 +110,48 @@ ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
 
 #    define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
 #    define ROW_STREAM(i)                                                                                    \
-        if (i < rows) vec_stream(c + i * tile->c_stride, sum.c##i);
+        if (i < rows) vec_stream((float *)c + i * stride, sum.c##i);
 #    define ROW_STORE(i)                                                                                     \
-        if (i < rows) vec_store(c + i * tile->c_stride, sum.c##i);
-
+        if (i < rows) vec_store((float *)c + i * stride, sum.c##i);
 #    define ROW_ROUND(i)                                                                                     \
-        if (i < rows) vec_store_rounded(half + i * tile->c_stride, sum.c##i);
+        if (i < rows) vec_store_rounded((uint16_t *)c + i * stride, sum.c##i);
 
-/* length: of SHALLOW_LEAVES. */
-static void compute_piece(const struct sycpu_gemm_tile *tile, const int64_t *length, int row, int column)
+/* length: of SHALLOW_LEAVES. The first `rows` rows go to c, whose rows are `stride` elements apart. */
+ALWAYS_INLINE void compute_piece(struct reader reader, enum sycpu_gemm_how how, void *c, int64_t stride,
+                                 int rows)
 {
-    struct reader reader = {tile->a + row, (const float *)tile->b + column, length};
     struct piece sum, right;
-    int rows = tile->height - row;
-    float *c = (float *)tile->c + row * tile->c_stride + column;
-    uint16_t *half = (uint16_t *)tile->c + row * tile->c_stride + column;
     read_four(&reader, &sum);
     read_four(&reader, &right);
     add(&sum, &right);
     PIECE(ROW_CLOSE)
-    if (tile->how == SYCPU_GEMM_STREAM) {
+    if (how == SYCPU_GEMM_STREAM) {
         PIECE(ROW_STREAM)
-    } else if (tile->how == SYCPU_GEMM_ROUND) {
+    } else if (how == SYCPU_GEMM_ROUND) {
         PIECE(ROW_ROUND)
     } else {
         PIECE(ROW_STORE)
     }
 }
 
-void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length)
+/* Some rows of all tiles, a vector at a time from left to right: memory takes it best so. */
+static void compute_rows(const struct sycpu_gemm_tile *tile, const int64_t *length, int row, int64_t tiles)
+{
+    const int64_t stride = tile->c_stride, element = tile->how == SYCPU_GEMM_ROUND ? 2 : 4;
+    const float *b = tile->b;
+    char *c = (char *)tile->c + row * stride * element;
+    const int rows = tile->height - row;
+    for (; tiles > 0; tiles--, b += b_panel_size(tile->steps))
+        for (int column = 0; column < TILE_COLUMNS; column += LANES, c += LANES * element)
+            compute_piece((struct reader){tile->a + row, b + column, length}, tile->how, c, stride, rows);
+}
+
+void fast_gemm_shallow(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,
+                       int64_t tiles)
 {
     int64_t all[SHALLOW_LEAVES] = {0}; /* those that do not exist are empty */
     for (int64_t i = 0; i < leaves; i++) all[i] = length[i];
-    for (int row = 0; row < tile->height; row += PIECE_ROWS)
-        for (int column = 0; column < TILE_COLUMNS; column += LANES) compute_piece(tile, all, row, column);
+    for (int row = 0; row < tile->height; row += PIECE_ROWS) compute_rows(tile, all, row, tiles);
 }
 
 #endif

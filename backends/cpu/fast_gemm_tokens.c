@@ -46,11 +46,9 @@ static void compute_panels(const struct sycpu_gemm_plan *plan, const int64_t *le
         for (int64_t row = 0; row < rows; row += SHALLOW_ROWS) {
             tile.a = a + row / SHALLOW_ROWS * a_token_panel(tokens);
             tile.height = (int)least(SHALLOW_ROWS, rows - row);
-            for (int64_t i = group; i < least(group + GROUP_PANELS, panels); i++) {
-                tile.b = b + i * b_panel_size(tokens);
-                tile.c = c + (row * tile.c_stride + i * TILE_COLUMNS) * size;
-                fast_gemm_shallow(&tile, plan->gemm.leaves, length);
-            }
+            tile.b = b + group * b_panel_size(tokens);
+            tile.c = c + (row * tile.c_stride + group * TILE_COLUMNS) * size;
+            fast_gemm_shallow(&tile, plan->gemm.leaves, length, least(GROUP_PANELS, panels - group));
         }
     }
 }
@@ -69,6 +67,7 @@ int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sy
     struct sycpu_gemm_worker part = {.slot = slot, .rows = plan->tokens ? measure(plan, expert, length) : 0};
     struct sycpu_gemm_tile tile = {.a = worker->a,
                                    .b = worker->b,
+                                   .steps = part.rows,
                                    .c = (char *)gemm->c + c * c_element(plan),
                                    .c_stride = gemm->columns,
                                    .how = plan->stream    ? SYCPU_GEMM_STREAM

@@ -146,17 +146,9 @@ static void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const in
 }
 
 /* All leaves of a tile. */
-static void compute_leaves(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                           const struct sycpu_gemm_tile *tile)
+static void compute_leaves(const struct sycpu_gemm_worker *worker, const struct sycpu_gemm_tile *tile)
 {
     int64_t k = 0;
-    (void)plan;
-#if !defined(SYCPU_TILES) && !HAS_STRIPS
-    if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
-        fast_gemm_shallow(tile, worker->leaves, worker->length);
-        return;
-    }
-#endif
     if (tile->begun || tile->open) {
         fast_gemm_leaf(tile, worker->first_leaf, worker->leaves, 0, worker->taken);
         return;
@@ -172,7 +164,7 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
     const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
     if (WHOLE == 1 && whole && tile->how != SYCPU_GEMM_STREAM)
         fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
-    compute_leaves(plan, worker, tile);
+    compute_leaves(worker, tile);
     if (whole && tile->c == worker->edge) {
         fast_gemm_merge_rest(worker->rest);
         fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
@@ -198,9 +190,32 @@ static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_ge
     tile->ahead.done += worker->taken;
 }
 
+#if HAS_SHALLOW
+/* Tiles of panel_a and n panels from panel_b on, whose leaves have few steps: all that go to C together. */
+static void compute_shallow(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                            int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n)
+{
+    const int64_t rows = rows_of(worker, panel_a), end = panel_b + n;
+    const int64_t whole = least(end, plan->gemm.columns / TILE_COLUMNS);
+    for (int64_t tiles; panel_b < end; panel_b += tiles) {
+        const struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
+        const int scratch = tile.c == worker->edge;
+        tiles = scratch ? 1 : whole - panel_b;
+        fast_gemm_shallow(&tile, worker->leaves, worker->length, tiles);
+        if (scratch) fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);
+    }
+}
+#endif
+
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n)
 {
+#if HAS_SHALLOW
+    if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
+        compute_shallow(plan, worker, expert, panel_a, panel_b, n);
+        return;
+    }
+#endif
     const int64_t rows = rows_of(worker, panel_a);
     int64_t whole = plan->direct || (worker->direct && !worker->tree) ? 0 : plan->gemm.columns / TILE_COLUMNS;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
@@ -241,6 +256,12 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
                               int64_t expert, int64_t panel_b)
 {
     const int64_t all = worker->block_rows, *slot = worker->slot;
+#if HAS_SHALLOW
+    if (gemm_is_shallow(&plan->gemm, worker->leaves, worker->depth)) {
+        for (int64_t i = 0; i * TILE_ROWS < all; i++) compute_shallow(plan, worker, expert, i, panel_b, 1);
+        return;
+    }
+#endif
     const int follow = slot[all - 1] - slot[0] == all - 1; /* its rows, each other */
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, rows_of(worker, 0));
     const int64_t down = fast_gemm_in_place(plan, expert, slot, rows_of(worker, 0))
