@@ -9,9 +9,8 @@
 #define ROW_BYTES ((int64_t)sizeof(float) * TILE_COLUMNS) /* of a panel of B and of sums */
 /* Rows of the leaf before that are merged beside a step of 32 rows: 4 TILE_DOT take longer than these. */
 #define MERGED 8
-/* Steps of B from the one at hand to the one fetched, where B is read once: what follows it in memory is read next. Memory answers
- * a sixth faster than to what is fetched a page of 4 KiB ahead. */
-#define FAR_STEPS 1
+/* A panel of B that is read once is fetched in so many pieces at a time, which lie in pages of their own: memory answers sooner. */
+#define PIECES 8
 
 /* ---- a leaf ---- */
 
@@ -178,25 +177,30 @@ void fast_gemm_merge_rest(struct sycpu_gemm_rest *rest)
     BEFORE(1)                                                                                                \
     DOT(1)
 
-/* What is fetched into the L2 cache beside each step. */
+/* What is fetched into the L2 cache beside each step: some bytes of each of some pieces. */
 struct fetched {
     const char *at;
     int64_t bytes;
+    int64_t pieces, apart; /* apart: bytes from a piece to the next */
 };
 static inline void fetch_share(struct fetched *f)
 {
-    for (int64_t i = 0; i < f->bytes; i += 64) __builtin_prefetch(f->at + i, 0, 2);
+    for (int64_t i = 0; i < f->bytes; i += 64)
+        for (int64_t piece = 0; piece < f->pieces; piece++)
+            __builtin_prefetch(f->at + piece * f->apart + i, 0, 2);
     f->at += f->bytes;
 }
 
-/* Where B comes from memory and no other tile has read it just now, itself. */
-static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, const float *b)
+/* Step k of B where it comes from memory and no other tile has read it just now: a part of the panel that follows. */
+static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, int64_t k)
 {
     const struct sycpu_gemm_ahead *ahead = &tile->ahead;
+    const int64_t bytes = WHOLE * ROW_BYTES / PIECES;
     if (tile->next)
-        return (struct fetched){(const char *)b + FAR_STEPS * WHOLE * ROW_BYTES, WHOLE * ROW_BYTES};
-    if (ahead->b) return (struct fetched){ahead->b + ahead->done / WHOLE * ahead->size, ahead->size};
-    return (struct fetched){NULL, 0};
+        return (struct fetched){(const char *)tile->next + k / WHOLE * bytes, bytes, PIECES,
+                                tile->steps / WHOLE * bytes};
+    if (ahead->b) return (struct fetched){ahead->b + ahead->done / WHOLE * ahead->size, ahead->size, 1, 0};
+    return (struct fetched){NULL, 0, 0, 0};
 }
 
 #define DEFINE_MULTIPLY(name, FIRST, STEP_OF, MERGED_ROWS)                                                   \
@@ -247,11 +251,11 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
     if (!length)
         multiply_nothing(rest);
     else if (tile->height <= TILE_LINES)
-        b_passes_16(a, stride, b, length, from, to, rest, fetched_by(tile, b));
+        b_passes_16(a, stride, b, length, from, to, rest, fetched_by(tile, k));
     else if (tile->a_passes)
-        a_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, b));
+        a_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, k));
     else
-        b_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, b));
+        b_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, k));
     merge_some(rest, TILE_ROWS);
     rest->held = tile->height;
     rest->to = waits ? top : rest->sum;

@@ -12,6 +12,8 @@
 /* Rows of weights a multiple of so many elements apart fall into one set of the L1 cache, which does not hold
  * LANES lines: of them a line is read once and copied. */
 #    define SET_STRIDE 1024
+#    define NEAR_BLOCKS                                                                                      \
+        3 /* of LANES elements, from what is copied to what is fetched into the L1 cache for that */
 
 /* LANES rows of weights and a few buffer rows. */
 struct columns {
@@ -44,7 +46,10 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
             const vec b = (column);                                                                          \
             ROWS(FMA)                                                                                        \
             x += width;                                                                                      \
-            if (copied) vec_store(to + i * LANES, vec_load(row + i * rows));                                 \
+            if (copied) {                                                                                    \
+                vec_store(to + i * LANES, vec_load(row + i * rows));                                         \
+                __builtin_prefetch(row + i * rows + NEAR_BLOCKS * LANES);                                    \
+            }                                                                                                \
             v##i = load_quarters(next + i * stride, stride);                                                 \
             __builtin_prefetch(far + i * rows, 0, 2);                                                        \
         }

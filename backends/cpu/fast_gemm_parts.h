@@ -190,12 +190,13 @@ enum sycpu_gemm_how {
     SYCPU_GEMM_ROUND_STREAM /* with SYCPU_TILES: both, in whole lines */
 };
 
-/* Rows of B that are read next, fetched from memory in the order they lie in while those before are multiplied. */
+/* Rows of B that are read next, fetched from memory while those before are multiplied. */
 struct sycpu_gemm_ahead {
     const char *b;  /* the first; NULL: none are fetched */
     int64_t stride; /* bytes from row to row */
     int64_t size;   /* bytes that are fetched beside each WHOLE steps of a tile, in whole lines */
     int64_t pieces; /* of that size in a row */
+    int64_t turn;   /* rows whose pieces are fetched in turn; 1: row after row. Not with SYCPU_TILES */
     int64_t done;   /* pieces that the tiles before have fetched; with SYCPU_TILES their steps */
 };
 

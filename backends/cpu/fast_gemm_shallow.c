@@ -23,12 +23,12 @@ struct reader {
     const int64_t *length;
 };
 
-/* The first step of a leaf, which is 1 cycle of 20 of a sum of 15 products cheaper than one that adds to +0. It may give -0
- * for +0: compute_piece closes the sum of all. */
+/* The first step of a leaf, which is 1 cycle of 20 of a sum of 15 products cheaper than one that adds to +0. It may give -0 for +0,
+ * but not the very first: so the sum of all is never -0, for what is added to +0 leaves it +0. */
 #    if defined(SYCPU_PAIRS) && !defined(SYCPU_TILES)
 #        define FIRST(a, b) vec_step(a, b, vec_zero())
 #    else
-#        define FIRST(a, b) vec_mul(a, b)
+#        define FIRST(a, b) (begins ? NEXT(a, b, vec_zero()) : vec_mul(a, b))
 #    endif
 #    ifdef SYCPU_TILES /* floats, each element of the contraction a step */
 #        define NEXT(a, b, c) _mm512_fmadd_ps(a, b, c)
@@ -48,7 +48,7 @@ struct piece {
 };
 
 /* Step k from here on: the first of a leaf, or one that is added. */
-ALWAYS_INLINE void read_first(const struct reader *r, int64_t k, struct piece *v)
+ALWAYS_INLINE void read_first(const struct reader *r, int64_t k, struct piece *v, int begins)
 {
     const float *a = r->a + k * TILE_ROWS;
     const vec b = vec_load(r->b + k * TILE_COLUMNS);
@@ -63,20 +63,17 @@ ALWAYS_INLINE void read_step(const struct reader *r, int64_t k, struct piece *v)
 
 ALWAYS_INLINE void add(struct piece *v, const struct piece *right){PIECE(ROW_ADD)}
 
-/* The next leaf; zeros where it is empty. Most have one step or two: these are no loop, for what a loop counts takes the ports
- * of multiply-adds. */
-ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
+/* The next leaf; gives 0 where it is empty. begins: it is the first of all. Most have one step or two: these are no loop, for what a
+ * loop counts takes the ports of multiply-adds. */
+ALWAYS_INLINE int read_leaf(struct reader *r, struct piece *v, int begins)
 {
     const int64_t n = *r->length++;
-    if (n == 0) {
-        PIECE(ROW_ZERO)
-        return;
-    }
-    read_first(r, 0, v);
+    if (n == 0) return 0;
+    read_first(r, 0, v, begins);
 #    ifdef SYCPU_TILES /* even and odd elements are a chain each */
     if (n > 1) {
         struct piece odd;
-        read_first(r, 1, &odd);
+        read_first(r, 1, &odd, 0);
         if (n > 2) read_step(r, 2, v);
         for (int64_t k = 3; k < n; k += 2) {
             read_step(r, k, &odd);
@@ -90,25 +87,26 @@ ALWAYS_INLINE void read_leaf(struct reader *r, struct piece *v)
 #    endif
     r->a += n * TILE_ROWS;
     r->b += n * TILE_COLUMNS;
+    return 1;
 }
 
-ALWAYS_INLINE void read_two(struct reader *r, struct piece *v)
+ALWAYS_INLINE void read_two(struct reader *r, struct piece *v, int begins)
 {
     struct piece right;
-    read_leaf(r, v);
-    read_leaf(r, &right);
+    if (!read_leaf(r, v, begins)) {
+        PIECE(ROW_ZERO)
+    }
+    if (read_leaf(r, &right, 0)) add(v, &right);
+}
+
+ALWAYS_INLINE void read_four(struct reader *r, struct piece *v, int begins)
+{
+    struct piece right;
+    read_two(r, v, begins);
+    read_two(r, &right, 0);
     add(v, &right);
 }
 
-ALWAYS_INLINE void read_four(struct reader *r, struct piece *v)
-{
-    struct piece right;
-    read_two(r, v);
-    read_two(r, &right);
-    add(v, &right);
-}
-
-#    define ROW_CLOSE(i) sum.c##i = vec_add(sum.c##i, vec_zero());
 #    define ROW_STREAM(i)                                                                                    \
         if (i < rows) vec_stream((float *)c + i * stride, sum.c##i);
 #    define ROW_STORE(i)                                                                                     \
@@ -121,10 +119,9 @@ ALWAYS_INLINE void compute_piece(struct reader reader, enum sycpu_gemm_how how, 
                                  int rows)
 {
     struct piece sum, right;
-    read_four(&reader, &sum);
-    read_four(&reader, &right);
+    read_four(&reader, &sum, 1);
+    read_four(&reader, &right, 0);
     add(&sum, &right);
-    PIECE(ROW_CLOSE)
     if (how == SYCPU_GEMM_STREAM) {
         PIECE(ROW_STREAM)
     } else if (how == SYCPU_GEMM_ROUND) {

@@ -53,7 +53,7 @@ struct ahead {
     int far;             /* 1: from memory, into the L2 cache */
 };
 
-/* Whole rows. */
+/* Whole rows, one after the other. */
 static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
 {
     const int64_t row = rows->done / rows->pieces, piece = rows->done % rows->pieces;
@@ -66,12 +66,26 @@ static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
                           .far = 1};
 }
 
+/* Pieces of some rows in turn. */
+static struct ahead look_at_turns(const struct sycpu_gemm_ahead *rows)
+{
+    const int64_t turn = rows->turn, all = turn * rows->pieces, piece = rows->done % all / turn,
+                  row = rows->done / all * turn + rows->done % turn;
+    return (struct ahead){.row = rows->b + row * rows->stride + piece * rows->size,
+                          .last = rows->size - 1,
+                          .step = rows->stride,
+                          .jump = rows->size - turn * rows->stride,
+                          .left = turn - rows->done % turn,
+                          .again = turn,
+                          .far = 1};
+}
+
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
     const char *b = tile->b;
     const int64_t stride = tile->b_stride * element;
-    if (tile->ahead.b) return look_at_rows(&tile->ahead);
+    if (tile->ahead.b) return tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
     struct ahead ahead = {.row = b + (k + AHEAD) * stride,
                           .last = TILE_COLUMNS * element - 1,
                           .step = stride,

@@ -187,6 +187,7 @@ static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_ge
     tile->b = (const float *)tile->b + next_panel(plan, worker);
     if (tile->c != worker->edge) tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
     tile->pending += worker->tree * plan->tree_rows;
+    if (tile->next) tile->next = (const float *)tile->next + next_panel(plan, worker);
     tile->ahead.done += worker->taken;
 }
 
