@@ -8,13 +8,15 @@
 #include "backends/cpu/gemm_simd.h"
 
 enum { SIDE = SY_PANEL_COLUMNS }; /* rows and columns of a block */
+/* Panels of more bytes are written past the caches, which a step fills with other things before it reads them. */
+#define STREAM_BYTES (1 << 20)
 
 struct laying {
     const struct sy_call *call;
     const int64_t *width;  /* that each part gives to a block of columns */
     int64_t rows, columns; /* of an expert, of the tensors packed */
     int64_t block, blocks; /* the widths' sum; how many there are in a row */
-    int transposed;
+    int transposed, streamed;
 };
 
 /* Column `column` of all in row `row`, counted over all experts; *n: how many follow it in that part, itself included. */
@@ -52,25 +54,32 @@ static void fetch_ahead(const float *from, int64_t stride)
         for (int j = 0; j < SIDE; j += 16) __builtin_prefetch(from + i * stride + 2 * SIDE + j);
 }
 
+ALWAYS_INLINE void put(float *to, vf words, int streamed)
+{
+    float line[SYCPU_LANES] __attribute__((aligned(64)));
+    vf_store(streamed ? line : to, words);
+    for (int i = 0; streamed && i < SYCPU_LANES; i += LANES) vec_stream(to + i, vec_load(line + i));
+}
+
 /* Rows become steps of the contraction, two at a time. */
-static void lay_block(const float *from, int64_t stride, float *to)
+ALWAYS_INLINE void lay_block(const float *from, int64_t stride, float *to, int streamed)
 {
     for (int k = 0; k < SIDE; k += 2, from += 2 * stride)
         for (int i = 0; i < SIDE; i += SYCPU_LANES, to += SYCPU_LANES) {
             vi early = vf_round_bf16(vf_load(from + i)), late = vf_round_bf16(vf_load(from + stride + i));
-            vf_store(to, vf_real(vf_ior(vf_upper_halves(early), vf_iand(late, vf_iset(-65536)))));
+            put(to, vf_real(vf_ior(vf_upper_halves(early), vf_iand(late, vf_iset(-65536)))), streamed);
         }
 }
 
 /* Rows become columns of the panel. */
-static void lay_transposed(const float *from, int64_t stride, float *to)
+ALWAYS_INLINE void lay_transposed(const float *from, int64_t stride, float *to, int streamed)
 {
     float turned[SIDE * SIDE];
     const float *row[SIDE];
     for (int i = 0; i < SIDE; i++) row[i] = from + i * stride;
     for (int k = 0; k < SIDE; k += LANES)
         for (int i = 0; i < SIDE; i += LANES) transpose(row + i, k, turned + k * SIDE + i, SIDE, LANES);
-    lay_block(turned, SIDE, to);
+    lay_block(turned, SIDE, to, streamed);
 }
 
 static void lay_rows(void *arg, int64_t task, int thread)
@@ -84,10 +93,11 @@ static void lay_rows(void *arg, int64_t task, int thread)
         const float *from = block_at(l, expert * l->rows + row, column, scratch, &stride);
         fetch_ahead(from, stride);
         if (l->transposed)
-            lay_transposed(from, stride, to + (row * l->columns + column * SIDE) / 2);
+            lay_transposed(from, stride, to + (row * l->columns + column * SIDE) / 2, l->streamed);
         else
-            lay_block(from, stride, to + (column * l->rows + row * SIDE) / 2);
+            lay_block(from, stride, to + (column * l->rows + row * SIDE) / 2, l->streamed);
     }
+    finish_streams();
 }
 
 static int lay_out(const struct sy_call *call, int transposed)
@@ -101,6 +111,7 @@ static int lay_out(const struct sy_call *call, int transposed)
     l.blocks = first->dim[last] / l.width[0];
     for (int i = 0; i < 3 && call->in[i].data; i++) l.block += l.width[i];
     l.columns = l.block * l.blocks;
+    l.streamed = sycpu_count(&call->out[0]) * (int64_t)sizeof(uint16_t) > STREAM_BYTES;
     sycpu_parallel(call, sycpu_extent(first, last) / SIDE, lay_rows, &l);
     return SY_OK;
 }

@@ -80,6 +80,7 @@ Test(panels, elements_lie_where_they_belong)
         check_lay_out(ops_of[i], 0, 96, 2, (int[]){40, 24}, 8);
         check_lay_out(ops_of[i], 3, 64, 1, (int[]){64}, 1);
         check_lay_out(ops_of[i], 5, 32, 2, (int[]){96, 96}, 8);
+        check_lay_out(ops_of[i], 3, 192, 2, (int[]){992, 32}, 1); /* over 1 MiB, past the caches */
     }
 }
 
