@@ -52,6 +52,7 @@ ALWAYS_INLINE void read_first(const struct reader *r, int64_t k, struct piece *v
 {
     const float *a = r->a + k * TILE_ROWS;
     const vec b = vec_load(r->b + k * TILE_COLUMNS);
+    (void)begins;
     PIECE(ROW_FIRST)
 }
 ALWAYS_INLINE void read_step(const struct reader *r, int64_t k, struct piece *v)

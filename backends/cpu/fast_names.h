@@ -33,6 +33,7 @@
 #define fast_glu                      SYCPU_NAME(fast_glu)
 #define fast_glu_grad                 SYCPU_NAME(fast_glu_grad)
 #define fast_lay_out                  SYCPU_NAME(fast_lay_out)
+#define fast_lay_out_both             SYCPU_NAME(fast_lay_out_both)
 #define fast_lay_out_nt               SYCPU_NAME(fast_lay_out_nt)
 #define fast_map                      SYCPU_NAME(fast_map)
 #define fast_map_compute              SYCPU_NAME(fast_map_compute)

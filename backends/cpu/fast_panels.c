@@ -16,7 +16,8 @@ struct laying {
     const int64_t *width;  /* that each part gives to a block of columns */
     int64_t rows, columns; /* of an expert, of the tensors packed */
     int64_t block, blocks; /* the widths' sum; how many there are in a row */
-    int transposed, streamed;
+    float *plain, *turned; /* panels of the rows as they are, and transposed; NULL: not wanted */
+    int streamed;
 };
 
 /* Column `column` of all in row `row`, counted over all experts; *n: how many follow it in that part, itself included. */
@@ -86,28 +87,30 @@ static void lay_rows(void *arg, int64_t task, int thread)
 {
     const struct laying *l = arg;
     int64_t tasks = l->rows / SIDE, expert = task / tasks, row = task % tasks * SIDE, stride;
-    float *to = (float *)l->call->out[0].data + expert * l->rows * l->columns / 2;
+    const int64_t skip = expert * l->rows * l->columns / 2;
     float scratch[SIDE * SIDE];
     (void)thread;
     for (int64_t column = 0; column < l->columns; column += SIDE) {
         const float *from = block_at(l, expert * l->rows + row, column, scratch, &stride);
         fetch_ahead(from, stride);
-        if (l->transposed)
-            lay_transposed(from, stride, to + (row * l->columns + column * SIDE) / 2, l->streamed);
-        else
-            lay_block(from, stride, to + (column * l->rows + row * SIDE) / 2, l->streamed);
+        if (l->plain)
+            lay_block(from, stride, l->plain + skip + (column * l->rows + row * SIDE) / 2, l->streamed);
+        if (l->turned)
+            lay_transposed(from, stride, l->turned + skip + (row * l->columns + column * SIDE) / 2,
+                           l->streamed);
     }
     finish_streams();
 }
 
-static int lay_out(const struct sy_call *call, int transposed)
+static int lay_out(const struct sy_call *call, float *plain, float *turned)
 {
     const struct sy_tensor *first = &call->in[0];
     int last = first->rank - 1;
     struct laying l = {.call = call,
                        .width = ((const struct sy_attr_pack *)call->attr)->width,
                        .rows = first->dim[last - 1],
-                       .transposed = transposed};
+                       .plain = plain,
+                       .turned = turned};
     l.blocks = first->dim[last] / l.width[0];
     for (int i = 0; i < 3 && call->in[i].data; i++) l.block += l.width[i];
     l.columns = l.block * l.blocks;
@@ -119,11 +122,17 @@ static int lay_out(const struct sy_call *call, int transposed)
 int fast_lay_out(void *context, const struct sy_call *call)
 {
     (void)context;
-    return lay_out(call, 0);
+    return lay_out(call, call->out[0].data, NULL);
 }
 
 int fast_lay_out_nt(void *context, const struct sy_call *call)
 {
     (void)context;
-    return lay_out(call, 1);
+    return lay_out(call, NULL, call->out[0].data);
+}
+
+int fast_lay_out_both(void *context, const struct sy_call *call)
+{
+    (void)context;
+    return lay_out(call, call->out[0].data, call->out[1].data);
 }

@@ -41,9 +41,9 @@ static void lay_panel(void *arg, int64_t task, int thread)
         }
 }
 
-static int lay_out(const struct sy_call *call, int transposed)
+static int lay_out(const struct sy_call *call, const struct sy_tensor *out, int transposed)
 {
-    const struct sy_tensor *first = &call->in[0], *out = &call->out[0];
+    const struct sy_tensor *first = &call->in[0];
     struct laying l = {.width = ((const struct sy_attr_pack *)call->attr)->width,
                        .to = out->data,
                        .depth = out->dim[out->rank - 2],
@@ -62,11 +62,18 @@ static int lay_out(const struct sy_call *call, int transposed)
 SYCPU_REF_KERNEL(lay_out)
 {
     (void)context;
-    return lay_out(call, 0);
+    return lay_out(call, &call->out[0], 0);
 }
 
 SYCPU_REF_KERNEL(lay_out_nt)
 {
     (void)context;
-    return lay_out(call, 1);
+    return lay_out(call, &call->out[0], 1);
+}
+
+SYCPU_REF_KERNEL(lay_out_both)
+{
+    (void)context;
+    int status = lay_out(call, &call->out[0], 0);
+    return status ? status : lay_out(call, &call->out[1], 1);
 }

@@ -24,6 +24,7 @@ static int run_fold(struct syi_program **program, struct syi_pass_options *optio
 {
     if (!options->fold) return SY_OK;
     int status = syi_fold_maps(*program, options->add_rms_norm, err);
+    if (!status && options->lay_out_both) status = syi_fold_copies(*program, err);
     if (!SY_TRAINING || !options->map_sums || status) return status; /* sums are of updates */
     return syi_fold(*program, err);
 }

@@ -30,11 +30,11 @@ struct syi_recomputed {
 };
 
 struct syi_pass_options {
-    const struct syi_mesh *mesh; /* borrowed */
-    int reproducible;            /* lower: sums over ranks in one order */
-    int fold;                    /* fold: 1: run it */
-    int map_sums, add_rms_norm;  /* fold: 1: the backend has a kernel of this op */
-    uint64_t target;             /* recompute: most bytes of temporaries; UINT64_MAX: any, nothing is done */
+    const struct syi_mesh *mesh;              /* borrowed */
+    int reproducible;                         /* lower: sums over ranks in one order */
+    int fold;                                 /* fold: 1: run it */
+    int map_sums, add_rms_norm, lay_out_both; /* fold: 1: the backend has a kernel of this op */
+    uint64_t target; /* recompute: most bytes of temporaries; UINT64_MAX: any, nothing is done */
     struct syi_recomputed recomputed; /* what recompute did; zero where it did nothing */
 };
 
@@ -82,6 +82,11 @@ int syi_fold(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 /* Maps become part of the op before or after them: relu of a product of weights in panels, and, with `sums`, what a norm is taken
  * of (add_rms_norm). */
 int syi_fold_maps(struct syi_program *program, int sums, struct sy_error *err) SYI_MUST_CHECK;
+
+/* ---- fold_copies.c ---- */
+
+/* lay_out and lay_out_nt of the same tensors become lay_out_both. Bits do not change. */
+int syi_fold_copies(struct syi_program *program, struct sy_error *err) SYI_MUST_CHECK;
 
 /* ---- hoist.c ---- */
 

@@ -189,6 +189,7 @@ void syi_backend_choose_ops(const struct syi_backend *backend, struct syi_pass_o
 {
     options->map_sums = !backend || syi_backend_find(backend, SY_OP_MAP_SUMS, SY_F32, SY_F32);
     options->add_rms_norm = !backend || syi_backend_find(backend, SY_OP_ADD_RMS_NORM, SY_F32, SY_BF16);
+    options->lay_out_both = !backend || syi_backend_find(backend, SY_OP_LAY_OUT_BOTH, SY_F32, SY_DTYPE_COUNT);
 }
 
 int syi_backend_has_panels(const struct syi_backend *backend)

@@ -20,7 +20,7 @@ extern "C" {
 
 #define SY_ABI_MAGIC 0x53595244u /* "SYRD" */
 #define SY_ABI_MAJOR 0
-#define SY_ABI_MINOR 14
+#define SY_ABI_MINOR 15
 /* The oldest plugins that a host takes: before, glu had gate and linear in one operand always. */
 #define SY_ABI_OLDEST_MINOR 13
 

@@ -93,8 +93,9 @@ if ! "$program" explain panels.run --program grad_first >/dev/null 2>err; then
     [ "$failures" -eq 0 ] && echo "skipped: training with panels ($(cat err))"
     finish
 fi
-laid=$(count ' lay_out' panels.run --program update)
-[ "$laid" -ge 40 ] && [ "$(count ' lay_out_nt .*+' panels.run --program update)" -ge 4 ] || fail "the update lays out $laid copies"
+laid=$(count ' lay_out_both .*panels/.*panels_nt/' panels.run --program update)
+[ "$laid" -ge 20 ] && [ "$(count ' lay_out_both .*+' panels.run --program update)" -ge 4 ] || fail "the update lays out $laid pairs of copies"
+[ "$(count ' lay_out \| lay_out_nt ' panels.run --program update)" -eq 0 ] || fail "the update reads weights twice"
 [ "$(count ' matmul_panels .*(panels/' panels.run --program grad_first)" -ge 10 ] || fail "forward products read no panels"
 [ "$(count ' matmul_panels .*(panels_nt/' panels.run --program grad_first)" -ge 10 ] || fail "gradients of x read no panels"
 [ "$(count ' grouped_matmul_panels ' panels.run --program grad_first)" -ge 8 ] || fail "experts read no panels"

@@ -187,7 +187,7 @@ static const struct pin pins[] = {
 Test(abi, structures_lie_as_written_here)
 {
     cr_assert_eq(sizeof(void *), 8, "this test has numbers for 64-bit systems only");
-    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 14 && SY_ABI_OLDEST_MINOR == 13,
+    cr_expect(SY_ABI_MAJOR == 0 && SY_ABI_MINOR == 15 && SY_ABI_OLDEST_MINOR == 13,
               "the version was raised: check the numbers of this test");
     for (size_t i = 0; i < sizeof(pins) / sizeof(pins[0]); i++)
         cr_expect_eq(pins[i].is, pins[i].should,
@@ -212,7 +212,7 @@ Test(abi, constants)
 
 /* ---- rows of ops.def and maps.def ---- */
 
-static const int n_ops = 76, n_instructions = 24; /* of this version; more may follow */
+static const int n_ops = 77, n_instructions = 24; /* of this version; more may follow */
 
 static const char *const ops[] = {
 #define SY_OP(id, NAME, name, labels, split, types, attributes, flags, tolerance, help)                      \
@@ -288,7 +288,7 @@ Test(abi, actions)
 Test(abi, ops)
 {
     cr_assert(SY_OP_COUNT >= n_ops && SY_MAP_COUNT >= n_instructions);
-    cr_expect_eq(hash_of(ops, n_ops), 0xca884c53b9b9ccd2u,
+    cr_expect_eq(hash_of(ops, n_ops), 0x8fa6a199777a0266u,
                  "a row of ops.def changed (0x%llx): raise the ABI version, write the new hash here",
                  (unsigned long long)hash_of(ops, n_ops));
     cr_expect_eq(hash_of(instructions, n_instructions), 0x319e334189027341u,

@@ -190,3 +190,46 @@ Test(program_fold, a_product_in_panels_takes_its_relu)
         syi_program_free(p);
     }
 }
+
+/* ---- copies ---- */
+
+/* What lies between two copies of the same weights, of which one is transposed. */
+enum between { NOTHING, ANOTHER_MAP, WRITTEN, READ, OTHER_WIDTHS, OTHER_PARTS, BOTH_PLAIN, BETWEEN };
+
+static struct syi_program *two_copies(enum between what, int transposed_first)
+{
+    struct syi_program *p = fresh();
+    int w[2], x = syi_tensor_add(p, "x", SYI_INPUT, SY_F32, 2, DIMS(64, 64));
+    int h = syi_tensor_add(p, "h", SYI_INPUT, SY_BF16, 3, DIMS(1, 2, transposed_first ? 128 : 64));
+    w[0] = syi_tensor_add(p, "gate", SYI_PARAM, SY_F32, 2, DIMS(64, 64));
+    w[1] = syi_tensor_add(p, "linear", SYI_PARAM, SY_F32, 2, DIMS(64, 64));
+    int first = transposed_first ? syi_lay_out_nt(p, 2, w) : syi_lay_out(p, 2, w);
+    if (what == ANOTHER_MAP) syi_output(p, syi_map1(p, SY_MAP_MULS, x, 2), "twice");
+    if (what == WRITTEN && syi_map1(p, SY_MAP_MULS, x, 2) >= 0) p->op[p->n_ops - 1].out[0] = w[1];
+    if (what == READ) syi_output(p, syi_matmul_panels(p, h, first), "product");
+    if (what == OTHER_PARTS) w[1] = x;
+    int n = what == OTHER_WIDTHS ? 1 : 2, plain = transposed_first != (what == BOTH_PLAIN);
+    int second = plain ? syi_lay_out(p, n, w) : syi_lay_out_nt(p, n, w);
+    syi_output(p, first, "first");
+    syi_output(p, second, "second");
+    return p;
+}
+
+/* Weights are read once for both copies, unless something between them changes them or reads the first. */
+Test(program_fold, copies_of_the_same_weights_are_laid_out_together)
+{
+    for (int which = 0; which < 2 * BETWEEN; which++) {
+        const enum between what = which / 2;
+        struct syi_program *p = two_copies(what, which % 2);
+        struct sy_error err = {0};
+        const int first = p->op[0].out[0], second = p->op[p->n_ops - 1].out[0], folds = what <= ANOTHER_MAP;
+        const size_t n = p->n_ops;
+        cr_assert_eq(syi_fold_copies(p, &err), SY_OK, "%s", err.text);
+        cr_expect_eq(p->n_ops, n - (size_t)folds, "case %d", which);
+        cr_expect_eq(count_ops(p, SY_OP_LAY_OUT_BOTH), folds, "case %d", which);
+        const struct syi_op *last = &p->op[p->n_ops - 1];
+        cr_expect(!folds || (last->out[0] == (which % 2 ? second : first) &&
+                             last->out[1] == (which % 2 ? first : second)));
+        syi_program_free(p);
+    }
+}

@@ -23,14 +23,45 @@ static int64_t place_of(int64_t expert, int64_t k, int64_t n, int64_t depth, int
 
 /* ---- laying out ---- */
 
-/* `parts` tensors of `rows` rows and so many columns each, of which `blocks` blocks take turns; op: SY_OP_LAY_OUT, or
- * SY_OP_LAY_OUT_NT, whose panels are of the transposed tensor. All kernels against the reference, and that against the
- * formula. */
+/* Output `which` of the reference has every element of the tensors where the formula says. */
+static void expect_laid(const struct kh *k, int which, int transposed, int experts, int rows, int parts,
+                        const int *columns, int blocks)
+{
+    int all = 0, n;
+    for (int i = 0; i < parts; i++) all += columns[i];
+    for (int e = 0; e < (experts ? experts : 1); e++)
+        for (int r = 0; r < rows; r++) {
+            n = 0;
+            for (int block = 0; block < blocks; block++)
+                for (int i = 0; i < parts; i++)
+                    for (int c = 0; c < columns[i] / blocks; c++, n++) {
+                        const float *from =
+                            (const float *)k->in[i].data + ((int64_t)e * rows + r) * columns[i];
+                        uint16_t want = syi_bf16_from_float(from[block * (columns[i] / blocks) + c]);
+                        int64_t place =
+                            transposed ? place_of(e, n, r, all, rows) : place_of(e, r, n, rows, all);
+                        cr_assert_eq(((uint16_t *)k->want[which])[place], want,
+                                     "expert %d, row %d, column %d", e, r, n);
+                    }
+        }
+}
+
+static void panels_out(struct kh *k, int experts, int depth, int across)
+{
+    if (experts)
+        kh_out(k, SY_BF16, 4, experts, across / 32, depth, 32);
+    else
+        kh_out(k, SY_BF16, 3, across / 32, depth, 32);
+}
+
+/* `parts` tensors of `rows` rows and so many columns each, of which `blocks` blocks take turns; op: SY_OP_LAY_OUT,
+ * SY_OP_LAY_OUT_NT, whose panels are of the transposed tensor, or SY_OP_LAY_OUT_BOTH. All kernels against the reference, and
+ * that against the formula. */
 static void check_lay_out(int op, int experts, int rows, int parts, const int *columns, int blocks)
 {
     struct sy_attr_pack attr = {{0, 0, 0}};
     struct kh k;
-    int all = 0, nt = op == SY_OP_LAY_OUT_NT;
+    int all = 0;
     kh_begin(&k, op, &attr, sizeof attr);
     k.cpu_only = 1;
     k.wild = 20;
@@ -46,41 +77,29 @@ static void check_lay_out(int op, int experts, int rows, int parts, const int *c
         attr.width[i] = columns[i] / blocks;
         all += columns[i];
     }
-    int depth = nt ? all : rows, across = nt ? rows : all;
-    if (experts)
-        kh_out(&k, SY_BF16, 4, experts, across / 32, depth, 32);
-    else
-        kh_out(&k, SY_BF16, 3, across / 32, depth, 32);
+    if (op != SY_OP_LAY_OUT_NT) panels_out(&k, experts, rows, all);
+    if (op != SY_OP_LAY_OUT) panels_out(&k, experts, all, rows);
     kh_check_as(&k, SY_F32, SY_BF16, "a fast kernel");
-    kh_check(&k, nt ? "lay_out_nt" : "lay_out");
-    for (int e = 0; e < (experts ? experts : 1); e++)
-        for (int r = 0; r < rows; r++)
-            for (int block = 0, n = 0; block < blocks; block++)
-                for (int i = 0; i < parts; i++)
-                    for (int c = 0; c < attr.width[i]; c++, n++) {
-                        const float *from =
-                            (const float *)k.in[i].data + ((int64_t)e * rows + r) * columns[i];
-                        uint16_t want = syi_bf16_from_float(from[block * attr.width[i] + c]);
-                        int64_t place =
-                            nt ? place_of(e, n, r, depth, across) : place_of(e, r, n, depth, across);
-                        cr_assert_eq(((uint16_t *)k.want[0])[place], want, "expert %d, row %d, column %d", e,
-                                     r, n);
-                    }
+    kh_check(&k, "lay_out");
+    for (int i = 0; i < k.n_out; i++)
+        expect_laid(&k, i, i == 1 || op == SY_OP_LAY_OUT_NT, experts, rows, parts, columns, blocks);
     kh_end(&k);
 }
 
+static const int laying[] = {SY_OP_LAY_OUT, SY_OP_LAY_OUT_NT, SY_OP_LAY_OUT_BOTH};
+enum { LAYING = sizeof laying / sizeof laying[0] };
+
 Test(panels, elements_lie_where_they_belong)
 {
-    static const int ops_of[] = {SY_OP_LAY_OUT, SY_OP_LAY_OUT_NT};
-    for (int i = 0; i < 2; i++) {
-        check_lay_out(ops_of[i], 0, 32, 1, (int[]){32}, 1);
-        check_lay_out(ops_of[i], 0, 64, 1, (int[]){96}, 2);
-        check_lay_out(ops_of[i], 0, 32, 3, (int[]){64, 64, 64}, 2);
-        check_lay_out(ops_of[i], 0, 32, 3, (int[]){64, 64, 64}, 4);
-        check_lay_out(ops_of[i], 0, 96, 2, (int[]){40, 24}, 8);
-        check_lay_out(ops_of[i], 3, 64, 1, (int[]){64}, 1);
-        check_lay_out(ops_of[i], 5, 32, 2, (int[]){96, 96}, 8);
-        check_lay_out(ops_of[i], 3, 192, 2, (int[]){992, 32}, 1); /* over 1 MiB, past the caches */
+    for (int i = 0; i < LAYING; i++) {
+        check_lay_out(laying[i], 0, 32, 1, (int[]){32}, 1);
+        check_lay_out(laying[i], 0, 64, 1, (int[]){96}, 2);
+        check_lay_out(laying[i], 0, 32, 3, (int[]){64, 64, 64}, 2);
+        check_lay_out(laying[i], 0, 32, 3, (int[]){64, 64, 64}, 4);
+        check_lay_out(laying[i], 0, 96, 2, (int[]){40, 24}, 8);
+        check_lay_out(laying[i], 3, 64, 1, (int[]){64}, 1);
+        check_lay_out(laying[i], 5, 32, 2, (int[]){96, 96}, 8);
+        check_lay_out(laying[i], 3, 192, 2, (int[]){992, 32}, 1); /* over 1 MiB, past the caches */
     }
 }
 
@@ -93,8 +112,8 @@ Test(panels, random_shapes)
             all += columns[k] = blocks * (1 + (int)(kh_random() % 40)) * (i % 2 ? 1 : 32);
         columns[parts - 1] += (32 - all % 32) % 32; /* whole panels */
         if (columns[parts - 1] % blocks) continue;
-        check_lay_out(i % 4 / 2 ? SY_OP_LAY_OUT_NT : SY_OP_LAY_OUT, (int)(kh_random() % 4), 32 * (1 + i % 5),
-                      parts, columns, blocks);
+        check_lay_out(laying[i / 2 % LAYING], (int)(kh_random() % 4), 32 * (1 + i % 5), parts, columns,
+                      blocks);
     }
 }
 

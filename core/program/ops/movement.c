@@ -138,16 +138,31 @@ static int check_panels(struct syi_check *c, const struct syi_tensor *panels)
                : syi_check_bad(c, "no whole panels");
 }
 
-static int check_lay_out(struct syi_check *c)
+/* Output `which` has the parts, or the transposed ones. */
+static int check_laid(struct syi_check *c, int which, int transposed)
 {
-    struct syi_tensor packed = out_of_panels(syi_check_out(c, 0));
-    int n = c->op->in[1] < 0 ? 1 : c->op->in[2] < 0 ? 2 : 3, status = check_panels(c, syi_check_out(c, 0));
-    if (c->op->op == SY_OP_LAY_OUT_NT) {
+    struct syi_tensor packed = out_of_panels(syi_check_out(c, which));
+    int n = c->op->in[1] < 0   ? 1
+            : c->op->in[2] < 0 ? 2
+                               : 3,
+        status = check_panels(c, syi_check_out(c, which));
+    if (transposed) {
         int64_t depth = packed.dim[packed.rank - 2];
         packed.dim[packed.rank - 2] = packed.dim[packed.rank - 1];
         packed.dim[packed.rank - 1] = depth;
     }
     return status ? status : check_parts(c, n, 1, c->op->in, &packed);
+}
+
+static int check_lay_out(struct syi_check *c)
+{
+    return check_laid(c, 0, c->op->op == SY_OP_LAY_OUT_NT);
+}
+
+static int check_lay_out_both(struct syi_check *c)
+{
+    int status = check_laid(c, 0, 0);
+    return status ? status : check_laid(c, 1, 1);
 }
 
 /* Shapes stay but for the dims that are cut or joined; values keep their type. */
@@ -323,6 +338,7 @@ const struct syi_op_rules syi_op_rules_pack = {.check = check_pack, .grad = grad
 const struct syi_op_rules syi_op_rules_unpack = {.check = check_unpack, .grad = grad_unpack};
 const struct syi_op_rules syi_op_rules_lay_out = {.check = check_lay_out};
 const struct syi_op_rules syi_op_rules_lay_out_nt = {.check = check_lay_out};
+const struct syi_op_rules syi_op_rules_lay_out_both = {.check = check_lay_out_both};
 const struct syi_op_rules syi_op_rules_all_gather = {
     .check = check_move, .exchange = exchange_all_gather, .received = received_by_gathering};
 const struct syi_op_rules syi_op_rules_all_to_all = {.check = check_exchange,
