@@ -12,8 +12,8 @@
 /* Rows of weights a multiple of so many elements apart fall into one set of the L1 cache, which does not hold
  * LANES lines: of them a line is read once and copied. */
 #    define SET_STRIDE 1024
-#    define NEAR_BLOCKS                                                                                      \
-        3 /* of LANES elements, from what is copied to what is fetched into the L1 cache for that */
+/* Blocks of LANES elements from what is copied to what is fetched into the L1 cache for that. */
+#    define NEAR_BLOCKS 3
 
 /* LANES rows of weights and a few buffer rows. */
 struct columns {

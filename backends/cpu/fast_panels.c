@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights laid out in panels (ops.h, backends/cpu/gemm.h), threaded: a task rounds 32 rows of the tensors, a block of 32
  * columns of them after the other, and writes each as 2 KiB of a panel: rows in pairs side by side, or with two neighbours
- * of a row as one word, transposed. */
+ * of a row as one word, transposed, or both. */
 #include "config.h"
 
 #include "backends/cpu/fast.h"
@@ -17,7 +17,7 @@ struct laying {
     int64_t rows, columns; /* of an expert, of the tensors packed */
     int64_t block, blocks; /* the widths' sum; how many there are in a row */
     float *plain, *turned; /* panels of the rows as they are, and transposed; NULL: not wanted */
-    int streamed;
+    int streamed;          /* 1: they go past the caches */
 };
 
 /* Column `column` of all in row `row`, counted over all experts; *n: how many follow it in that part, itself included. */
