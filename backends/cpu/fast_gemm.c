@@ -132,12 +132,13 @@ static int is_plain_nn(const struct sycpu_gemm_plan *plan)
            gemm->columns % TILE_COLUMNS == 0;
 }
 
-/* Whether C is written past the caches: gradients, and what matrix tiles compute of experts, whose weights come from memory: lines
- * of C would have to be read from there before they are written, between those of the weights. */
+/* Whether C, if it is large, is written past the caches, for its lines would have to be read from memory before they are written: all
+ * floats, but on matrix tiles of gradients alone; and what tiles compute of experts, between whose weights they would be read. */
 static int goes_past_caches(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int takes = gemm->form == SYCPU_GEMM_TN ? !plan->rounded : WHOLE > 1 && plan->own && plan->rounded;
+    const int floats = gemm->form == SYCPU_GEMM_TN || WHOLE == 1,
+              takes = floats ? !plan->rounded : plan->own && plan->rounded;
     return takes && gemm->columns % TILE_COLUMNS == 0 && (uintptr_t)gemm->c % 64 == 0 &&
            gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
 }

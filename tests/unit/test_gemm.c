@@ -269,6 +269,13 @@ Test(gemm, gradients_larger_than_the_caches)
     check(SY_OP_GROUPED_MATMUL_TN, &s, 1, 0, 0);
 }
 
+/* The same of rows times weights, as logits are; the last tiles have fewer rows. */
+Test(gemm, results_larger_than_the_caches)
+{
+    check(SY_OP_MATMUL, &(struct shape){0, 11, 47, 2, 32832}, 1, -20, 0);
+    check(SY_OP_MATMUL_NT, &(struct shape){0, 11, 47, 32832, 2}, 1, -20, 0);
+}
+
 /* Over 8 MiB, whose zeros in empty slots go past the caches. */
 Test(gemm, large_buffers_have_zeros_in_empty_slots)
 {
