@@ -132,13 +132,13 @@ static int is_plain_nn(const struct sycpu_gemm_plan *plan)
            gemm->columns % TILE_COLUMNS == 0;
 }
 
-/* Whether C, if it is large, is written past the caches, for its lines would have to be read from memory before they are written: all
- * floats, but on matrix tiles of gradients alone; and what tiles compute of experts, between whose weights they would be read. */
+/* Whether C is written past the caches, if it is large, for its lines would have to be read from memory before they are written:
+ * floats, on matrix tiles those of gradients alone; and bf16 that tiles compute of experts, between whose weights they would be read. */
 static int goes_past_caches(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int floats = gemm->form == SYCPU_GEMM_TN || WHOLE == 1,
-              takes = floats ? !plan->rounded : plan->own && plan->rounded;
+    const int gradient = gemm->form == SYCPU_GEMM_TN,
+              takes = plan->rounded ? WHOLE > 1 && plan->own && !gradient : WHOLE == 1 || gradient;
     return takes && gemm->columns % TILE_COLUMNS == 0 && (uintptr_t)gemm->c % 64 == 0 &&
            gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
 }

@@ -12,7 +12,7 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c in the order it lies in, and transposed weights are
+ * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c some whole rows at a time, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
  * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c. By AVX2 weights of up to
  * three rows are read in their order (fast_gemm_rows.c), of a few more packed while others are multiplied (fast_gemm_buffered.c), and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles of a matrix product whose leaves have few steps each: the tree over up to eight leaves stays in
- * registers, where fast_gemm_leaf would write every leaf to memory. The tile is computed in pieces of some of
+ * registers, where fast_gemm_leaf would write every leaf to memory. A tile is computed in pieces of some of
  * its rows and one vector of its columns. With SYCPU_TILES: the same by vectors, see fast_gemm_tokens.c; AVX2:
  * fast_gemm_strips.c. */
 #include "config.h"

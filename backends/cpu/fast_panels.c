@@ -55,6 +55,7 @@ static void fetch_ahead(const float *from, int64_t stride)
         for (int j = 0; j < SIDE; j += 16) __builtin_prefetch(from + i * stride + 2 * SIDE + j);
 }
 
+/* A line of a panel, or a part of one. */
 ALWAYS_INLINE void put(float *to, vf words, int streamed)
 {
     float line[SYCPU_LANES] __attribute__((aligned(64)));

@@ -194,7 +194,7 @@ Test(program_fold, a_product_in_panels_takes_its_relu)
 /* ---- copies ---- */
 
 /* What lies between two copies of the same weights, of which one is transposed. */
-enum between { NOTHING, ANOTHER_MAP, WRITTEN, READ, OTHER_WIDTHS, OTHER_PARTS, BOTH_PLAIN, BETWEEN };
+enum between { NOTHING, ANOTHER_MAP, WRITTEN, READ, FEWER_PARTS, OTHER_PARTS, BOTH_PLAIN, BETWEEN };
 
 static struct syi_program *two_copies(enum between what, int transposed_first)
 {
@@ -208,7 +208,7 @@ static struct syi_program *two_copies(enum between what, int transposed_first)
     if (what == WRITTEN && syi_map1(p, SY_MAP_MULS, x, 2) >= 0) p->op[p->n_ops - 1].out[0] = w[1];
     if (what == READ) syi_output(p, syi_matmul_panels(p, h, first), "product");
     if (what == OTHER_PARTS) w[1] = x;
-    int n = what == OTHER_WIDTHS ? 1 : 2, plain = transposed_first != (what == BOTH_PLAIN);
+    int n = what == FEWER_PARTS ? 1 : 2, plain = transposed_first != (what == BOTH_PLAIN);
     int second = plain ? syi_lay_out(p, n, w) : syi_lay_out_nt(p, n, w);
     syi_output(p, first, "first");
     syi_output(p, second, "second");

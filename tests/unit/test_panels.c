@@ -80,7 +80,7 @@ static void check_lay_out(int op, int experts, int rows, int parts, const int *c
     if (op != SY_OP_LAY_OUT_NT) panels_out(&k, experts, rows, all);
     if (op != SY_OP_LAY_OUT) panels_out(&k, experts, all, rows);
     kh_check_as(&k, SY_F32, SY_BF16, "a fast kernel");
-    kh_check(&k, "lay_out");
+    kh_check(&k, op == SY_OP_LAY_OUT ? "lay_out" : op == SY_OP_LAY_OUT_NT ? "lay_out_nt" : "lay_out_both");
     for (int i = 0; i < k.n_out; i++)
         expect_laid(&k, i, i == 1 || op == SY_OP_LAY_OUT_NT, experts, rows, parts, columns, blocks);
     kh_end(&k);
