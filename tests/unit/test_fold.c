@@ -226,7 +226,7 @@ Test(program_fold, copies_of_the_same_weights_are_laid_out_together)
         const size_t n = p->n_ops;
         cr_assert_eq(syi_fold_copies(p, &err), SY_OK, "%s", err.text);
         cr_expect_eq(p->n_ops, n - (size_t)folds, "case %d", which);
-        cr_expect_eq(count_ops(p, SY_OP_LAY_OUT_BOTH), folds, "case %d", which);
+        cr_expect_eq(count_ops(p, SY_OP_LAY_OUT_BOTH), (size_t)folds, "case %d", which);
         const struct syi_op *last = &p->op[p->n_ops - 1];
         cr_expect(!folds || (last->out[0] == (which % 2 ? second : first) &&
                              last->out[1] == (which % 2 ? first : second)));
