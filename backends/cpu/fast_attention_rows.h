@@ -83,8 +83,7 @@ static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, flo
 }
 
 /* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
- * which hardware does not foresee. More than about a hundred lines at once would hold up the loads that follow.
- * Inlined always, also what calls it: gcc takes a call that does nothing else for dead. */
+ * which hardware does not foresee. More than about a hundred lines at once would hold up the loads that follow. */
 #define PREFETCH_ROWS(name, write)                                                                           \
     ALWAYS_INLINE void name(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim)    \
     {                                                                                                        \

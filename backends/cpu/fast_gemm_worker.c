@@ -5,6 +5,15 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
+/* Whether rows of C are fetched, in the last steps of a tile. Not for matrix tiles, whose operands would wait behind them; by AVX2 it
+ * gained nothing. */
+#if defined(SYCPU_TILES) || IS_AVX2
+#    define FETCHES_C 0
+#else
+#    define FETCHES_C 1
+#endif
+#define C_STEPS 1024
+
 struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread,
                                                struct sycpu_gemm_rest *rest)
 {
@@ -133,38 +142,45 @@ void fast_gemm_copy_edge(const struct sycpu_gemm_plan *plan, const struct sycpu_
     }
 }
 
-/* Fetches the rows of C that a tile will write, which are far apart. Not for matrix tiles: what they read would wait behind it. */
-static void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot, int64_t panel_b,
-                    int64_t rows)
+/* Fetches rows [first, end) of C that a tile will write, which are far apart. */
+ALWAYS_INLINE void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, const int64_t *slot,
+                           int64_t panel_b, int64_t first, int64_t end)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int64_t size = c_element(plan), first = panel_b * TILE_COLUMNS,
-            bytes = size * least(TILE_COLUMNS, gemm->columns - first);
-    const char *c = (const char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + first) * size;
-    for (int64_t i = 0; i < rows; i++)
+    int64_t size = c_element(plan), column = panel_b * TILE_COLUMNS,
+            bytes = size * least(TILE_COLUMNS, gemm->columns - column);
+    const char *c = (const char *)gemm->c + (expert * sycpu_gemm_c_size(gemm) + column) * size;
+    for (int64_t i = first; i < end; i++)
         for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(c + slot[i] * gemm->columns * size + j, 1);
 }
 
-/* All leaves of a tile. */
-static void compute_leaves(const struct sycpu_gemm_worker *worker, const struct sycpu_gemm_tile *tile)
+/* Leaves of a tile before the last ones, in which rows of C are fetched: fetched earlier they would not stay. */
+static int64_t early_leaves(const int64_t *length, int64_t leaves)
 {
-    int64_t k = 0;
-    if (tile->begun || tile->open) {
-        fast_gemm_leaf(tile, worker->first_leaf, worker->leaves, 0, worker->taken);
-        return;
-    }
-    for (int64_t leaf = worker->first_leaf; leaf < worker->end_leaf; k += worker->length[leaf++])
-        fast_gemm_leaf(tile, leaf, worker->leaves, k, worker->length[leaf]);
+    int64_t early = leaves - 1;
+    for (int64_t steps = length[early]; early > 0 && steps + length[early - 1] <= C_STEPS; early--)
+        steps += length[early - 1];
+    return early;
 }
 
+/* All leaves of a tile, or the part of one. Rows of C are fetched a few before each leaf: all at once they take every buffer of the
+ * core for lines from memory, and the first leaf waits for it. */
 static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                          int64_t expert, int64_t panel_a, int64_t panel_b, int64_t rows,
                          const struct sycpu_gemm_tile *tile)
 {
     const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
-    if (WHOLE == 1 && whole && tile->how != SYCPU_GEMM_STREAM)
-        fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, rows);
-    compute_leaves(worker, tile);
+    const int part = tile->begun || tile->open,
+              fetches = FETCHES_C && whole && tile->how != SYCPU_GEMM_STREAM;
+    const int64_t *length = worker->length + worker->first_leaf, *slot = worker->slot + panel_a * TILE_ROWS;
+    const int64_t leaves = worker->end_leaf - worker->first_leaf,
+                  early = fetches ? early_leaves(length, leaves) : 0;
+    const int64_t share = divide_up(rows, leaves - early);
+    for (int64_t i = 0, k = 0, row = 0; i < leaves; k += length[i++]) {
+        if (fetches && i >= early)
+            fetch_c(plan, expert, slot, panel_b, row, least(row + share, rows)), row += share;
+        fast_gemm_leaf(tile, worker->first_leaf + i, worker->leaves, k, part ? worker->taken : length[i]);
+    }
     if (whole && tile->c == worker->edge) {
         fast_gemm_merge_rest(worker->rest);
         fast_gemm_copy_edge(plan, worker, expert, panel_a, panel_b, rows);

@@ -49,7 +49,7 @@ static const float *block_at(const struct laying *l, int64_t row, int64_t column
 }
 
 /* The block after the next one: its rows lie too far apart for the processor to guess. */
-static void fetch_ahead(const float *from, int64_t stride)
+ALWAYS_INLINE void fetch_ahead(const float *from, int64_t stride)
 {
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j += 16) __builtin_prefetch(from + i * stride + 2 * SIDE + j);
@@ -93,7 +93,7 @@ static void lay_rows(void *arg, int64_t task, int thread)
     (void)thread;
     for (int64_t column = 0; column < l->columns; column += SIDE) {
         const float *from = block_at(l, expert * l->rows + row, column, scratch, &stride);
-        fetch_ahead(from, stride);
+        if (!l->plain || !l->turned) fetch_ahead(from, stride); /* both write more than they wait */
         if (l->plain)
             lay_block(from, stride, l->plain + skip + (column * l->rows + row * SIDE) / 2, l->streamed);
         if (l->turned)

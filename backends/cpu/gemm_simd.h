@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 /* Sizes are constants only after inlining. */
+/* Also what does nothing but prefetch: gcc takes a call of it for dead. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 #ifdef SYCPU_PAIRS
