@@ -92,6 +92,13 @@ static int is_long(const struct sycpu_gemm_plan *plan)
     return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
+/* Whether a chunk of x^T y may be a part of a leaf, plan->copied. */
+static int copies_chunks(const struct sycpu_gemm *gemm)
+{
+    return HAS_STREAMED && gemm->form == SYCPU_GEMM_TN && gemm->columns % TILE_COLUMNS == 0 &&
+           sycpu_l2_bytes() >= STREAMED_L2;
+}
+
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
  * take operands so fast that they wait for all that does not come from a near cache. Vectors wait where panels are many times
  * the L1 cache, that is for sums over all tokens; gradients of experts are of few. */
@@ -102,8 +109,9 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
         return WHOLE > 1 && plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
     const int64_t leaf = plan->steps / gemm->leaves;
-    if (!CHUNKED_SUMS || gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS)
-        return 0;
+    if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS) return 0;
+    if (copies_chunks(gemm)) return CHUNK_STEPS;
+    if (!CHUNKED_SUMS || leaf > LEAF_STEPS) return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
 
@@ -236,6 +244,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
+    plan.copied = plan.blocks && copies_chunks(gemm);
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.blocks) plan.steps = plan.chunk;
@@ -244,7 +253,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan_groups(&plan);
     plan_blocks(&plan);
     plan_trees(&plan);
-    plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
+    plan.b_words = b_in_panels(gemm) ? 0 : (plan.copied ? 1 : plan.b_panels) * b_panel_size(plan.steps);
     if (plan.buffered) plan.b_words = greatest(plan.b_words, 2 * buffer_size(&plan));
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {

@@ -18,6 +18,8 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
+#define PIECE 128 /* bytes of the next chunk that are fetched together */
+
 /* The next part of a leaf that is longer than a chunk. */
 static void take_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf,
                       int64_t left)
@@ -71,6 +73,50 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     }
 }
 
+/* Rows of the next chunk, `width` elements of each, to be fetched beside so many steps of tiles. */
+static struct sycpu_gemm_ahead next_rows(const operand *from, int64_t stride, int64_t width, int64_t rows,
+                                         int64_t steps)
+{
+    const int64_t element = sizeof(operand), pieces = divide_up(width * element, PIECE);
+    return (struct sycpu_gemm_ahead){.b = (const char *)from,
+                                     .stride = stride * element,
+                                     .size = PIECE,
+                                     .pieces = pieces,
+                                     .turn = 1,
+                                     .every = greatest(1, steps / (rows * pieces))};
+}
+
+/* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first, and whose next rows of both are fetched,
+ * those of x beside the first panels of columns. */
+static void compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                           int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t tiles = divide_up(rows, TILE_ROWS), columns = n * TILE_COLUMNS,
+                  of_x = least(n - 1, divide_up(n * rows, rows + columns));
+    int64_t left = 0;
+    worker->direct = 1;
+    worker->first_b = panel;
+    for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
+        const int64_t next = worker->from + worker->taken, after = least(plan->chunk, worker->depth - next),
+                      steps = tiles * worker->taken;
+        fast_gemm_pack_block(plan, expert, worker, row, rows);
+        for (int64_t i = 0; i < n; i++) {
+            if (i == 0 && of_x && after)
+                worker->ahead = next_rows((const operand *)gemm->a + next * gemm->a_width + row,
+                                          gemm->a_width, rows, after, of_x * steps);
+            if (i == of_x && after)
+                worker->ahead =
+                    next_rows((const operand *)gemm->b + next * gemm->columns + panel * TILE_COLUMNS,
+                              gemm->columns, columns, after, (n - of_x) * steps);
+            fast_gemm_compute_column(plan, worker, expert, panel + i);
+            worker->ahead.done += steps;
+        }
+        worker->ahead.b = NULL;
+    }
+    worker->direct = 0;
+}
+
 /* Bytes of a panel of B to fetch beside each WHOLE steps of a tile, so that the next chunk is near once `panels` tiles have
  * been computed: in whole lines. */
 static int64_t share_of_chunk(int64_t panels)
@@ -107,6 +153,6 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
         compute_staying_rows(plan, worker, expert, row, least(height, end - row), panel, panels);
     for (; row < end; row += height)
         for (int64_t first = panel; first < last; first += width)
-            compute_block(plan, worker, expert, row, least(height, end - row), first,
-                          least(width, last - first));
+            (plan->copied ? compute_copied : compute_block)(
+                plan, worker, expert, row, least(height, end - row), first, least(width, last - first));
 }

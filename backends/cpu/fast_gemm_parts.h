@@ -190,14 +190,17 @@ enum sycpu_gemm_how {
     SYCPU_GEMM_ROUND_STREAM /* with SYCPU_TILES: both, in whole lines */
 };
 
-/* Rows of B that are read next, fetched from memory while those before are multiplied. */
+/* Rows that are read next, fetched from memory while those before are multiplied. */
 struct sycpu_gemm_ahead {
     const char *b;  /* the first; NULL: none are fetched */
     int64_t stride; /* bytes from row to row */
-    int64_t size;   /* bytes that are fetched beside each WHOLE steps of a tile, in whole lines */
+    int64_t
+        size; /* bytes that are fetched at a time, in whole lines, with SYCPU_TILES beside each WHOLE steps of a tile */
     int64_t pieces; /* of that size in a row */
     int64_t turn;   /* rows whose pieces are fetched in turn; 1: row after row. Not with SYCPU_TILES */
-    int64_t done;   /* pieces that the tiles before have fetched; with SYCPU_TILES their steps */
+    int64_t
+        every; /* steps of a tile from one piece to the next; with turn > 1 it is 1. Not with SYCPU_TILES */
+    int64_t done; /* steps of the tiles before */
 };
 
 /* Rows of B that are copied to panels of BUFFERED_STEPS steps, a line of TILE_COLUMNS words beside each step of a tile. */
@@ -277,6 +280,7 @@ struct sycpu_gemm_plan {
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
+    int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; with a fetched next chunk */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */

@@ -36,7 +36,8 @@ static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, const st
                                      .stride = gemm->columns * element,
                                      .size = TILE_COLUMNS * element / shares,
                                      .pieces = pieces,
-                                     .turn = TURN * pieces % steps == 0 ? TURN : 1};
+                                     .turn = TURN * pieces % steps == 0 ? TURN : 1,
+                                     .every = 1};
 }
 
 /* Rows [k, k + n) of weights, a part of a leaf: all tiles take them. */

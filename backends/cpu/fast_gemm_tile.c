@@ -43,30 +43,33 @@
     c##i##0 = vec_max(vec_zero(), c##i##0);                                                                  \
     c##i##1 = vec_max(vec_zero(), c##i##1);
 
-/* What a tile fetches of B while it computes. All in registers: what the loop stores might be the tile itself to the
- * compiler, which would read its members again at each step. */
+/* What a tile fetches while it computes. All in registers: what the loop stores might be the tile itself to the compiler, which would
+ * read its members again at each step. */
 struct ahead {
-    const char *row;
+    const char *near;    /* a step of B, into the L1 cache; NULL: none */
+    int64_t stride;      /* bytes to the next step */
+    const char *row;     /* a piece from memory, into the L2 cache */
     int64_t last;        /* its last byte */
     int64_t step, jump;  /* bytes to what comes next; besides, when `left` of them are done */
     int64_t left, again; /* again: `left` after that */
-    int far;             /* 1: from memory, into the L2 cache */
+    int64_t wait, every; /* steps to the next piece; from one to the next */
 };
 
 /* Whole rows, one after the other. */
 static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
 {
-    const int64_t row = rows->done / rows->pieces, piece = rows->done % rows->pieces;
+    const int64_t done = rows->done / rows->every, row = done / rows->pieces, piece = done % rows->pieces;
     return (struct ahead){.row = rows->b + row * rows->stride + piece * rows->size,
                           .last = rows->size - 1,
                           .step = rows->size,
                           .jump = rows->stride - rows->pieces * rows->size,
                           .left = rows->pieces - piece,
                           .again = rows->pieces,
-                          .far = 1};
+                          .wait = rows->every - rows->done % rows->every,
+                          .every = rows->every};
 }
 
-/* Pieces of some rows in turn. */
+/* Pieces of some rows in turn, one at each step. */
 static struct ahead look_at_turns(const struct sycpu_gemm_ahead *rows)
 {
     const int64_t turn = rows->turn, all = turn * rows->pieces, piece = rows->done % all / turn,
@@ -77,42 +80,55 @@ static struct ahead look_at_turns(const struct sycpu_gemm_ahead *rows)
                           .jump = rows->size - turn * rows->stride,
                           .left = turn - rows->done % turn,
                           .again = turn,
-                          .far = 1};
+                          .wait = 1,
+                          .every = 1};
+}
+
+/* The panel after this one, a step at a time. */
+static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
+{
+    const char *b = tile->b;
+    const int64_t stride = tile->b_stride * element;
+    struct ahead ahead = {.row = b + (k + FAR) * stride,
+                          .last = TILE_COLUMNS * element - 1,
+                          .step = stride,
+                          .jump = (const char *)tile->next - (b + tile->steps * stride),
+                          .left = tile->steps - k - FAR,
+                          .again = INT64_MAX,
+                          .wait = 1,
+                          .every = 1};
+    if (ahead.left <= 0) ahead.row += ahead.jump, ahead.left = ahead.again;
+    return ahead;
 }
 
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
-    const char *b = tile->b;
-    const int64_t stride = tile->b_stride * element;
-    if (tile->ahead.b) return tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
-    struct ahead ahead = {.row = b + (k + AHEAD) * stride,
-                          .last = TILE_COLUMNS * element - 1,
-                          .step = stride,
-                          .left = INT64_MAX,
-                          .again = INT64_MAX};
-    if (!tile->next) return ahead;
-    ahead.far = 1;
-    ahead.left = tile->steps - k - FAR;
-    ahead.jump = (const char *)tile->next - (b + tile->steps * stride);
-    ahead.row = b + (k + FAR) * stride;
-    if (ahead.left <= 0) ahead.row += ahead.jump, ahead.left = ahead.again;
+    struct ahead ahead = {.wait = INT64_MAX};
+    if (tile->ahead.b)
+        ahead = tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
+    else if (tile->next)
+        ahead = look_at_next(tile, k, element);
+    if (ahead.every == 1) return ahead; /* there is no room for more */
+    ahead.stride = tile->b_stride * element;
+    ahead.near = (const char *)tile->b + (k + AHEAD) * ahead.stride;
     return ahead;
 }
 
 ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
 {
-    if (ahead->far) {
-        __builtin_prefetch(ahead->row, 0, 2);
-        if (ahead->last >= 64) /* two lines */
-            __builtin_prefetch(ahead->row + ahead->last, 0, 2);
-        ahead->row += ahead->step;
-        if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
-    } else {
-        __builtin_prefetch(ahead->row);
-        if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->row + LANES * element);
-        ahead->row += ahead->step;
+    if (ahead->near) {
+        __builtin_prefetch(ahead->near);
+        if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->near + LANES * element);
+        ahead->near += ahead->stride;
     }
+    if (--ahead->wait > 0) return;
+    __builtin_prefetch(ahead->row, 0, 2);
+    if (ahead->last >= 64) /* two lines */
+        __builtin_prefetch(ahead->row + ahead->last, 0, 2);
+    ahead->row += ahead->step;
+    if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
+    ahead->wait = ahead->every;
 }
 
 /* Whether the processor sees by itself what of B comes next, so that a step is nothing but loads and multiply-adds: where a vector

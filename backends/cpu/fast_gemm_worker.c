@@ -99,7 +99,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.b_stride = TILE_COLUMNS;
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
-    if (direct || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
+    if ((direct && !plan->copied) || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
     if (!direct && (!plan->blocks || b_in_panels(gemm)))
         tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
@@ -293,7 +293,11 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
         } else if (panel_a) {
             tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
         }
-        tile.ahead.done = panel_a * worker->taken;
+        tile.ahead.done = worker->ahead.done + panel_a * worker->taken;
+        if (plan->copied) {
+            tile.copy = panel_a ? NULL : worker->b;
+            if (panel_a) tile.b = worker->b, tile.b_stride = TILE_COLUMNS;
+        }
         compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
     }
 }
