@@ -18,7 +18,7 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-#define PIECE 128 /* bytes of the next chunk that are fetched together */
+#define PIECE 64 /* bytes of the next chunk that are fetched together */
 
 /* The next part of a leaf that is longer than a chunk. */
 static void take_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf,

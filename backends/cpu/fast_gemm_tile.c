@@ -43,12 +43,10 @@
     c##i##0 = vec_max(vec_zero(), c##i##0);                                                                  \
     c##i##1 = vec_max(vec_zero(), c##i##1);
 
-/* What a tile fetches while it computes. All in registers: what the loop stores might be the tile itself to the compiler, which would
- * read its members again at each step. */
+/* What a tile fetches into the L2 cache while it computes. All in registers: what the loop stores might be the tile itself to the
+ * compiler, which would read its members again at each step. */
 struct ahead {
-    const char *near;    /* a step of B, into the L1 cache; NULL: none */
-    int64_t stride;      /* bytes to the next step */
-    const char *row;     /* a piece from memory, into the L2 cache */
+    const char *row;     /* the next piece */
     int64_t last;        /* its last byte */
     int64_t step, jump;  /* bytes to what comes next; besides, when `left` of them are done */
     int64_t left, again; /* again: `left` after that */
@@ -109,26 +107,30 @@ static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_
         ahead = tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
     else if (tile->next)
         ahead = look_at_next(tile, k, element);
-    if (ahead.every == 1) return ahead; /* there is no room for more */
-    ahead.stride = tile->b_stride * element;
-    ahead.near = (const char *)tile->b + (k + AHEAD) * ahead.stride;
     return ahead;
 }
 
-ALWAYS_INLINE void fetch_ahead(struct ahead *ahead, int element)
+/* Pieces, one after the other as they become due. */
+ALWAYS_INLINE void fetch_piece(struct ahead *ahead)
 {
-    if (ahead->near) {
-        __builtin_prefetch(ahead->near);
-        if (TILE_COLUMNS * element > 64) __builtin_prefetch(ahead->near + LANES * element);
-        ahead->near += ahead->stride;
-    }
-    if (--ahead->wait > 0) return;
     __builtin_prefetch(ahead->row, 0, 2);
     if (ahead->last >= 64) /* two lines */
         __builtin_prefetch(ahead->row + ahead->last, 0, 2);
     ahead->row += ahead->step;
     if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
+}
+ALWAYS_INLINE void fetch_due(struct ahead *ahead)
+{
+    if (--ahead->wait > 0) return;
+    fetch_piece(ahead);
     ahead->wait = ahead->every;
+}
+
+/* A step of B into the L1 cache. */
+ALWAYS_INLINE void fetch_step(const void *b, int64_t bytes)
+{
+    __builtin_prefetch(b);
+    if (bytes > 64) __builtin_prefetch((const char *)b + 64);
 }
 
 /* Whether the processor sees by itself what of B comes next, so that a step is nothing but loads and multiply-adds: where a vector
@@ -143,6 +145,23 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
 #define FLOAT_LOAD  const vec b0 = vec_load(b), b1 = vec_load(b + LANES)
 #define INT8_SCALES const vec s0 = vec_load(tile->scale), s1 = vec_load(tile->scale + LANES)
 #define INT8_LOAD   const vec b0 = vec_mul(vec_load_int8(b), s0), b1 = vec_mul(vec_load_int8(b + LANES), s1)
+
+/* The steps of a leaf: how B is loaded, last, and what is done before and after the rows of each. */
+#define STEPS(ROWS, stride, BEFORE, AFTER, ...)                                                              \
+    for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                               \
+        __VA_ARGS__;                                                                                         \
+        BEFORE;                                                                                              \
+        ROWS(ROW_STEP)                                                                                       \
+        AFTER;                                                                                               \
+        b += stride;                                                                                         \
+    }
+#define FETCH(NUMBER)                                                                                        \
+    fetch_step(b + near, TILE_COLUMNS * sizeof(NUMBER));                                                     \
+    fetch_due(&ahead)
+#define COPY                                                                                                 \
+    vec_store(copy, b0);                                                                                     \
+    vec_store(copy + LANES, b1);                                                                             \
+    copy += TILE_COLUMNS
 
 /* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
  * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of
@@ -162,33 +181,20 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
         if (IS_AVX2 && tile->lines) {                                                                        \
             struct sycpu_gemm_lines lines = *tile->lines;                                                    \
             lines.left -= depth;                                                                             \
-            for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                       \
-                LOAD;                                                                                        \
-                ROWS(ROW_STEP)                                                                               \
-                copy_line(&lines);                                                                           \
-                b += TILE_COLUMNS;                                                                           \
-            }                                                                                                \
+            STEPS(ROWS, TILE_COLUMNS, , copy_line(&lines), LOAD)                                             \
             *tile->lines = lines;                                                                            \
         } else if (is_fed(tile)) {                                                                           \
-            for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                       \
-                LOAD;                                                                                        \
-                ROWS(ROW_STEP)                                                                               \
-                b += TILE_COLUMNS;                                                                           \
-            }                                                                                                \
+            STEPS(ROWS, TILE_COLUMNS, , , LOAD)                                                              \
         } else {                                                                                             \
             struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                        \
-            float *copy = tile->copy ? tile->copy + k * TILE_COLUMNS : NULL;                                 \
-            for (int64_t i = 0; i < depth; i++) {                                                            \
-                LOAD;                                                                                        \
-                fetch_ahead(&ahead, sizeof(NUMBER));                                                         \
-                ROWS(ROW_STEP)                                                                               \
-                if (copy) {                                                                                  \
-                    vec_store(copy, b0);                                                                     \
-                    vec_store(copy + LANES, b1);                                                             \
-                    copy += TILE_COLUMNS;                                                                    \
-                }                                                                                            \
-                a += TILE_ROWS;                                                                              \
-                b += stride;                                                                                 \
+            const int64_t near = AHEAD * stride;                                                             \
+            if (tile->copy) {                                                                                \
+                float *copy = tile->copy + k * TILE_COLUMNS;                                                 \
+                STEPS(ROWS, stride, FETCH(NUMBER), COPY, LOAD)                                               \
+            } else if (ahead.every != 1) {                                                                   \
+                STEPS(ROWS, stride, FETCH(NUMBER), , LOAD)                                                   \
+            } else { /* there is no room for more */                                                         \
+                STEPS(ROWS, stride, fetch_piece(&ahead), , LOAD)                                             \
             }                                                                                                \
         }                                                                                                    \
         for (; merges > 0; merges--) {                                                                       \
