@@ -58,18 +58,22 @@ static int take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_work
     return 1;
 }
 
-/* Rows [row, row + rows) of C by n panels of columns from `panel` on. */
+/* Rows [row, row + rows) of C by n panels of columns from `panel` on; rows at most 0: there is none. */
+struct block {
+    int64_t row, rows, panel, n;
+};
+
 static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
+                          int64_t expert, const struct block *block)
 {
     int64_t left = 0;
     for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
-        if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, panel, n);
-        fast_gemm_pack_block(plan, expert, worker, row, rows);
-        for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < rows; i++)
-            fast_gemm_compute_tiles(plan, worker, expert, i, panel, n);
-        for (int64_t i = 0; WHOLE == 1 && i < n; i++)
-            fast_gemm_compute_column(plan, worker, expert, panel + i);
+        if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, block->panel, block->n);
+        fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
+        for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < block->rows; i++)
+            fast_gemm_compute_tiles(plan, worker, expert, i, block->panel, block->n);
+        for (int64_t i = 0; WHOLE == 1 && i < block->n; i++)
+            fast_gemm_compute_column(plan, worker, expert, block->panel + i);
     }
 }
 
@@ -86,34 +90,47 @@ static struct sycpu_gemm_ahead next_rows(const operand *from, int64_t stride, in
                                      .every = greatest(1, steps / (rows * pieces))};
 }
 
-/* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first, and whose next rows of both are fetched,
- * those of x beside the first panels of columns. */
-static void compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                           int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
+/* What a block fetches of x and of y beside its panels of columns, those of x beside the first `of_x`. */
+struct fetched {
+    struct sycpu_gemm_ahead x, y;
+    int64_t of_x;
+};
+
+/* The chunk of `block` that begins with that step, to be fetched beside n panels of so many steps each. */
+static struct fetched fetch_chunk(const struct sycpu_gemm_plan *plan, const struct block *block, int64_t step,
+                                  int64_t rows, int64_t n, int64_t steps)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t tiles = divide_up(rows, TILE_ROWS), columns = n * TILE_COLUMNS,
-                  of_x = least(n - 1, divide_up(n * rows, rows + columns));
+    const int64_t columns = block->n * TILE_COLUMNS, column = block->panel * TILE_COLUMNS,
+                  of_x = least(n - 1, divide_up(n * block->rows, block->rows + columns));
+    const operand *x = (const operand *)gemm->a + step * gemm->a_width + block->row,
+                  *y = (const operand *)gemm->b + step * gemm->columns + column;
+    if (block->rows <= 0) return (struct fetched){.of_x = 0};
+    return (struct fetched){next_rows(x, gemm->a_width, block->rows, rows, of_x * steps),
+                            next_rows(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
+}
+
+/* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first. Meanwhile the next chunk of both operands
+ * comes, that of the block `next` at last. */
+static void compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                           int64_t expert, const struct block *block, const struct block *next)
+{
     int64_t left = 0;
     worker->direct = 1;
-    worker->first_b = panel;
+    worker->first_b = block->panel;
     for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
-        const int64_t next = worker->from + worker->taken, after = least(plan->chunk, worker->depth - next),
-                      steps = tiles * worker->taken;
-        fast_gemm_pack_block(plan, expert, worker, row, rows);
-        for (int64_t i = 0; i < n; i++) {
-            if (i == 0 && of_x && after)
-                worker->ahead = next_rows((const operand *)gemm->a + next * gemm->a_width + row,
-                                          gemm->a_width, rows, after, of_x * steps);
-            if (i == of_x && after)
-                worker->ahead =
-                    next_rows((const operand *)gemm->b + next * gemm->columns + panel * TILE_COLUMNS,
-                              gemm->columns, columns, after, (n - of_x) * steps);
-            fast_gemm_compute_column(plan, worker, expert, panel + i);
-            worker->ahead.done += steps;
+        const int64_t done = worker->from + worker->taken, step = done < worker->depth ? done : 0,
+                      steps = divide_up(block->rows, TILE_ROWS) * worker->taken;
+        const struct fetched fetched = fetch_chunk(plan, step ? block : next, step,
+                                                   least(plan->chunk, worker->depth - step), block->n, steps);
+        fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
+        for (int64_t i = 0; i < block->n; i++) {
+            worker->ahead = i < fetched.of_x ? fetched.x : fetched.y;
+            worker->ahead.done = (i < fetched.of_x ? i : i - fetched.of_x) * steps;
+            fast_gemm_compute_column(plan, worker, expert, block->panel + i);
         }
-        worker->ahead.b = NULL;
     }
+    worker->ahead.b = NULL;
     worker->direct = 0;
 }
 
@@ -124,16 +141,16 @@ static int64_t share_of_chunk(int64_t panels)
     return divide_up(WHOLE * TILE_COLUMNS * (int64_t)sizeof(float), panels * 64) * 64;
 }
 
-/* The same with rows that stay. Chunks of a panel follow each other in memory, as do panels. */
+/* x w and x w^T with rows that stay. Chunks of a panel follow each other in memory, as do panels. */
 static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                 int64_t expert, int64_t row, int64_t rows, int64_t panel, int64_t n)
+                                 int64_t expert, const struct block *block)
 {
     int64_t left = 0;
     worker->from = 0;
     worker->taken = plan->steps;
-    worker->ahead.size = share_of_chunk(divide_up(rows, TILE_ROWS));
-    fast_gemm_pack_block(plan, expert, worker, row, rows);
-    for (const int64_t end = panel + n; panel < end; panel++) {
+    worker->ahead.size = share_of_chunk(divide_up(block->rows, TILE_ROWS));
+    fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
+    for (int64_t panel = block->panel; panel < block->panel + block->n; panel++) {
         const float *b = b_panel_of(&plan->gemm, expert, panel);
         worker->first_b = panel;
         for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
@@ -148,11 +165,19 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
     const int64_t height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS,
-                  width = equal_parts(panels, plan->b_panels), last = panel + panels;
-    for (; row < end && plan->rows_stay; row += height)
-        compute_staying_rows(plan, worker, expert, row, least(height, end - row), panel, panels);
-    for (; row < end; row += height)
-        for (int64_t first = panel; first < last; first += width)
-            (plan->copied ? compute_copied : compute_block)(
-                plan, worker, expert, row, least(height, end - row), first, least(width, last - first));
+                  width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels),
+                  wide = divide_up(panels, width), all = divide_up(end - row, height) * wide;
+    struct block next = {row, least(height, end - row), panel, least(width, panels)};
+    for (int64_t i = 1; i <= all; i++) {
+        const struct block block = next;
+        const int64_t below = i / wide * height, right = i % wide * width;
+        next = (struct block){row + below, least(height, end - row - below), panel + right,
+                              least(width, panels - right)};
+        if (plan->rows_stay)
+            compute_staying_rows(plan, worker, expert, &block);
+        else if (plan->copied)
+            compute_copied(plan, worker, expert, &block, &next);
+        else
+            compute_block(plan, worker, expert, &block);
+    }
 }
