@@ -51,6 +51,9 @@
 #define CHUNK_ROWS   512
 #define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
+/* Of x^T y by AVX-512, least steps and most columns. */
+#define COPIED_STEPS   2048
+#define COPIED_COLUMNS 4096
 /* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
 #define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
 
@@ -92,11 +95,13 @@ static int is_long(const struct sycpu_gemm_plan *plan)
     return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
-/* Whether a chunk of x^T y may be a part of a leaf, plan->copied. */
-static int copies_chunks(const struct sycpu_gemm *gemm)
+/* Whether x^T y is so taken that the next chunk is fetched, of so many steps: plan->copied. Of fewer, or of more columns, it gains
+ * nothing. */
+static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
-    return HAS_STREAMED && gemm->form == SYCPU_GEMM_TN && gemm->columns % TILE_COLUMNS == 0 &&
-           sycpu_l2_bytes() >= STREAMED_L2;
+    return plan->ahead && plan->gemm.form == SYCPU_GEMM_TN && !plan->gemm.filled &&
+           plan->steps >= COPIED_STEPS && plan->gemm.columns % TILE_COLUMNS == 0 &&
+           plan->gemm.columns <= COPIED_COLUMNS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
@@ -109,9 +114,9 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
         return WHOLE > 1 && plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
     const int64_t leaf = plan->steps / gemm->leaves;
-    if (gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS) return 0;
-    if (copies_chunks(gemm)) return CHUNK_STEPS;
-    if (!CHUNKED_SUMS || leaf > LEAF_STEPS) return 0;
+    if (copies_chunks(plan)) return CHUNK_STEPS;
+    if (!CHUNKED_SUMS || gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS)
+        return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
 }
 
@@ -163,7 +168,7 @@ static void plan_trees(struct sycpu_gemm_plan *plan)
 {
     /* Weights of experts of few rows are packed into two buffers, or read row by row where the processor has the cache for it. */
     plan->buffered = BUFFERED_PANELS && is_plain_nn(plan);
-    plan->streamed = HAS_STREAMED && is_plain_nn(plan) && sycpu_l2_bytes() >= STREAMED_L2;
+    plan->streamed = plan->ahead && is_plain_nn(plan);
     if (!plan->chunk && !plan->streamed && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
     if (plan->buffered) {
@@ -233,6 +238,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     const struct sycpu_gemm *gemm = &plan.gemm;
     plan.direct = gemm->form == SYCPU_GEMM_NN && !gemm->panels && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
+    plan.ahead = HAS_STREAMED && sycpu_l2_bytes() >= STREAMED_L2;
     plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
@@ -244,7 +250,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
-    plan.copied = plan.blocks && copies_chunks(gemm);
+    plan.copied = plan.blocks && copies_chunks(&plan);
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.blocks) plan.steps = plan.chunk;

@@ -18,8 +18,6 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-#define PIECE 64 /* bytes of the next chunk that are fetched together */
-
 /* The next part of a leaf that is longer than a chunk. */
 static void take_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int64_t leaf,
                       int64_t left)
@@ -77,19 +75,6 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
     }
 }
 
-/* Rows of the next chunk, `width` elements of each, to be fetched beside so many steps of tiles. */
-static struct sycpu_gemm_ahead next_rows(const operand *from, int64_t stride, int64_t width, int64_t rows,
-                                         int64_t steps)
-{
-    const int64_t element = sizeof(operand), pieces = divide_up(width * element, PIECE);
-    return (struct sycpu_gemm_ahead){.b = (const char *)from,
-                                     .stride = stride * element,
-                                     .size = PIECE,
-                                     .pieces = pieces,
-                                     .turn = 1,
-                                     .every = greatest(1, steps / (rows * pieces))};
-}
-
 /* What a block fetches of x and of y beside its panels of columns, those of x beside the first `of_x`. */
 struct fetched {
     struct sycpu_gemm_ahead x, y;
@@ -106,8 +91,8 @@ static struct fetched fetch_chunk(const struct sycpu_gemm_plan *plan, const stru
     const operand *x = (const operand *)gemm->a + step * gemm->a_width + block->row,
                   *y = (const operand *)gemm->b + step * gemm->columns + column;
     if (block->rows <= 0) return (struct fetched){.of_x = 0};
-    return (struct fetched){next_rows(x, gemm->a_width, block->rows, rows, of_x * steps),
-                            next_rows(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
+    return (struct fetched){gemm_rows_ahead(x, gemm->a_width, block->rows, rows, of_x * steps),
+                            gemm_rows_ahead(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
 }
 
 /* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first. Meanwhile the next chunk of both operands

@@ -203,6 +203,19 @@ struct sycpu_gemm_ahead {
     int64_t done; /* steps of the tiles before */
 };
 
+/* `width` elements of each of so many rows, to be fetched beside so many steps of tiles, line by line. */
+static inline struct sycpu_gemm_ahead gemm_rows_ahead(const operand *from, int64_t stride, int64_t width,
+                                                      int64_t rows, int64_t steps)
+{
+    const int64_t element = sizeof(operand), lines = divide_up(width * element, 64);
+    return (struct sycpu_gemm_ahead){.b = (const char *)from,
+                                     .stride = stride * element,
+                                     .size = 64,
+                                     .pieces = lines,
+                                     .turn = 1,
+                                     .every = greatest(1, steps / (rows * lines))};
+}
+
 /* Rows of B that are copied to panels of BUFFERED_STEPS steps, a line of TILE_COLUMNS words beside each step of a tile. */
 struct sycpu_gemm_lines {
     const float *from; /* the next line */
@@ -280,6 +293,7 @@ struct sycpu_gemm_plan {
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
+    int ahead;              /* 1: the L2 cache has room for what is read next */
     int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; with a fetched next chunk */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
