@@ -183,7 +183,7 @@ struct fetched {
     int64_t bytes;
     int64_t pieces, apart; /* apart: bytes from a piece to the next */
 };
-static inline void fetch_share(struct fetched *f)
+ALWAYS_INLINE void fetch_share(struct fetched *f)
 {
     for (int64_t i = 0; i < f->bytes; i += 64)
         for (int64_t piece = 0; piece < f->pieces; piece++)

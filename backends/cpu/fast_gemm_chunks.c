@@ -76,23 +76,23 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
 }
 
 /* What a block fetches of x and of y beside its panels of columns, those of x beside the first `of_x`. */
-struct fetched {
+struct next_chunk {
     struct sycpu_gemm_ahead x, y;
     int64_t of_x;
 };
 
 /* The chunk of `block` that begins with that step, to be fetched beside n panels of so many steps each. */
-static struct fetched fetch_chunk(const struct sycpu_gemm_plan *plan, const struct block *block, int64_t step,
-                                  int64_t rows, int64_t n, int64_t steps)
+static struct next_chunk look_at_chunk(const struct sycpu_gemm_plan *plan, const struct block *block,
+                                       int64_t step, int64_t rows, int64_t n, int64_t steps)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
+    if (block->rows <= 0) return (struct next_chunk){.of_x = 0};
     const int64_t columns = block->n * TILE_COLUMNS, column = block->panel * TILE_COLUMNS,
                   of_x = least(n - 1, divide_up(n * block->rows, block->rows + columns));
     const operand *x = (const operand *)gemm->a + step * gemm->a_width + block->row,
                   *y = (const operand *)gemm->b + step * gemm->columns + column;
-    if (block->rows <= 0) return (struct fetched){.of_x = 0};
-    return (struct fetched){gemm_rows_ahead(x, gemm->a_width, block->rows, rows, of_x * steps),
-                            gemm_rows_ahead(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
+    return (struct next_chunk){gemm_rows_ahead(x, gemm->a_width, block->rows, rows, of_x * steps),
+                               gemm_rows_ahead(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
 }
 
 /* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first. Meanwhile the next chunk of both operands
@@ -106,12 +106,12 @@ static void compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm
     for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
         const int64_t done = worker->from + worker->taken, step = done < worker->depth ? done : 0,
                       steps = divide_up(block->rows, TILE_ROWS) * worker->taken;
-        const struct fetched fetched = fetch_chunk(plan, step ? block : next, step,
-                                                   least(plan->chunk, worker->depth - step), block->n, steps);
+        const struct next_chunk chunk = look_at_chunk(
+            plan, step ? block : next, step, least(plan->chunk, worker->depth - step), block->n, steps);
         fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
         for (int64_t i = 0; i < block->n; i++) {
-            worker->ahead = i < fetched.of_x ? fetched.x : fetched.y;
-            worker->ahead.done = (i < fetched.of_x ? i : i - fetched.of_x) * steps;
+            worker->ahead = i < chunk.of_x ? chunk.x : chunk.y;
+            worker->ahead.done = (i < chunk.of_x ? i : i - chunk.of_x) * steps;
             fast_gemm_compute_column(plan, worker, expert, block->panel + i);
         }
     }

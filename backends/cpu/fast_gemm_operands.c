@@ -40,7 +40,7 @@ static int64_t next_run(const struct sycpu_gemm *gemm, int64_t expert, int64_t n
 }
 
 /* Into the L2 cache. */
-static void fetch(const operand *from, int64_t n)
+ALWAYS_INLINE void fetch(const operand *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 64 / (int64_t)sizeof *from) __builtin_prefetch(from + i, 0, 2);
 }

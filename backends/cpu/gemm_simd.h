@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* Sizes are constants only after inlining. */
-/* Also what does nothing but prefetch: gcc takes a call of it for dead. */
+/* Also functions that only prefetch: gcc takes a call of one for dead. tests/sources.sh looks at those named so. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 #ifdef SYCPU_PAIRS
