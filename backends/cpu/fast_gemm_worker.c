@@ -5,14 +5,7 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-/* Whether rows of C are fetched, in the last steps of a tile. Not for matrix tiles, whose operands would wait behind them; by AVX2 it
- * gained nothing. */
-#if defined(SYCPU_TILES) || IS_AVX2
-#    define FETCHES_C 0
-#else
-#    define FETCHES_C 1
-#endif
-#define C_STEPS 1024
+#define C_STEPS 1024 /* the last ones of a tile, in which its rows of C are fetched */
 
 struct sycpu_gemm_worker fast_gemm_make_worker(const struct sycpu_gemm_plan *plan, int thread,
                                                struct sycpu_gemm_rest *rest)
@@ -154,6 +147,14 @@ ALWAYS_INLINE void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, c
         for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(c + slot[i] * gemm->columns * size + j, 1);
 }
 
+/* Whether the rows of C that a tile writes are fetched. By AVX2 it gained nothing; on matrix tiles weights of experts, which come from
+ * memory, would wait behind them. */
+static int fetches_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_tile *tile)
+{
+    const int stays = tile->how == SYCPU_GEMM_STORE || tile->how == SYCPU_GEMM_ROUND;
+    return !IS_AVX2 && stays && (WHOLE == 1 || !plan->own);
+}
+
 /* Leaves of a tile before the last ones, in which rows of C are fetched: fetched earlier they would not stay. */
 static int64_t early_leaves(const int64_t *length, int64_t leaves)
 {
@@ -170,14 +171,13 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
                          const struct sycpu_gemm_tile *tile)
 {
     const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
-    const int part = tile->begun || tile->open,
-              fetches = FETCHES_C && whole && tile->how != SYCPU_GEMM_STREAM;
+    const int part = tile->begun || tile->open, fetching = whole && fetches_c(plan, tile);
     const int64_t *length = worker->length + worker->first_leaf, *slot = worker->slot + panel_a * TILE_ROWS;
     const int64_t leaves = worker->end_leaf - worker->first_leaf,
-                  early = fetches ? early_leaves(length, leaves) : 0;
+                  early = fetching ? early_leaves(length, leaves) : 0;
     const int64_t share = divide_up(rows, leaves - early);
     for (int64_t i = 0, k = 0, row = 0; i < leaves; k += length[i++]) {
-        if (fetches && i >= early)
+        if (fetching && i >= early)
             fetch_c(plan, expert, slot, panel_b, row, least(row + share, rows)), row += share;
         fast_gemm_leaf(tile, worker->first_leaf + i, worker->leaves, k, part ? worker->taken : length[i]);
     }
