@@ -182,25 +182,38 @@ struct fetched {
     const char *at;
     int64_t bytes;
     int64_t pieces, apart; /* apart: bytes from a piece to the next */
+    int64_t step;          /* bytes to what is fetched beside the next step */
 };
 ALWAYS_INLINE void fetch_share(struct fetched *f)
 {
     for (int64_t i = 0; i < f->bytes; i += 64)
         for (int64_t piece = 0; piece < f->pieces; piece++)
             __builtin_prefetch(f->at + piece * f->apart + i, 0, 2);
-    f->at += f->bytes;
+    f->at += f->step;
 }
 
-/* Step k of B where it comes from memory and no other tile has read it just now: a part of the panel that follows. */
-static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, int64_t k)
+/* Rows of C that the tile writes, in so many steps. */
+static inline struct fetched rows_of_c(const struct sycpu_gemm_tile *tile, int64_t steps)
+{
+    const int64_t element = tile->how == SYCPU_GEMM_ROUND ? 2 : sizeof(float),
+                  rows = divide_up(tile->height, steps), apart = tile->c_stride * element;
+    return (struct fetched){tile->c, TILE_COLUMNS * element, rows, apart, rows * apart};
+}
+
+/* Beside steps from k on: where B comes from memory and no other tile has read it just now a part of the panel that follows; beside the
+ * last leaf of a tile C. */
+static inline struct fetched fetched_by(const struct sycpu_gemm_tile *tile, int64_t k, int64_t length,
+                                        int last)
 {
     const struct sycpu_gemm_ahead *ahead = &tile->ahead;
     const int64_t bytes = WHOLE * ROW_BYTES / PIECES;
     if (tile->next)
         return (struct fetched){(const char *)tile->next + k / WHOLE * bytes, bytes, PIECES,
-                                tile->steps / WHOLE * bytes};
-    if (ahead->b) return (struct fetched){ahead->b + ahead->done / WHOLE * ahead->size, ahead->size, 1, 0};
-    return (struct fetched){NULL, 0, 0, 0};
+                                tile->steps / WHOLE * bytes, bytes};
+    if (ahead->b)
+        return (struct fetched){ahead->b + ahead->done / WHOLE * ahead->size, ahead->size, 1, 0, ahead->size};
+    if (last && tile->fetches_c && length) return rows_of_c(tile, length / WHOLE);
+    return (struct fetched){NULL, 0, 0, 0, 0};
 }
 
 #define DEFINE_MULTIPLY(name, FIRST, STEP_OF, MERGED_ROWS)                                                   \
@@ -248,14 +261,15 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
     struct sycpu_gemm_rest *rest = tile->rest;
     if (rest->held != tile->height) fast_gemm_merge_rest(rest);
     float *to = rest->held ? rest->to : rest->none;
+    const struct fetched fetched = fetched_by(tile, k, length, place.last && !tile->open);
     if (!length)
         multiply_nothing(rest);
     else if (tile->height <= TILE_LINES)
-        b_passes_16(a, stride, b, length, from, to, rest, fetched_by(tile, k));
+        b_passes_16(a, stride, b, length, from, to, rest, fetched);
     else if (tile->a_passes)
-        a_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, k));
+        a_passes_32(a, stride, b, length, from, to, rest, fetched);
     else
-        b_passes_32(a, stride, b, length, from, to, rest, fetched_by(tile, k));
+        b_passes_32(a, stride, b, length, from, to, rest, fetched);
     merge_some(rest, TILE_ROWS);
     rest->held = tile->height;
     rest->to = waits ? top : rest->sum;

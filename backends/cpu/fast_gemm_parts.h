@@ -260,6 +260,7 @@ struct sycpu_gemm_tile {
     int64_t c_stride; /* elements between its rows */
     enum sycpu_gemm_how how;
     int relu;                     /* 1: what is below 0 is written as 0 */
+    int fetches_c;                /* 1: the rows of C that it writes are fetched before */
     int height;                   /* rows computed and written, from gemm_height */
     struct sycpu_gemm_rest *rest; /* with SYCPU_TILES: what the leaf before left to do, then this one */
     int a_passes; /* 1: with SYCPU_TILES, of over 16 rows: A passes the L1 cache by, B stays in it; else the other way round */

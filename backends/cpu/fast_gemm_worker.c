@@ -56,6 +56,14 @@ static int64_t rows_of(const struct sycpu_gemm_worker *worker, int64_t panel_a)
     return least(worker->panel_rows, worker->block_rows - panel_a * worker->panel_rows);
 }
 
+/* Whether tiles that are so written fetch the rows of C that they write. By AVX2 it gained nothing; on matrix tiles weights of experts,
+ * which come from memory, would wait behind them. */
+static int fetches_c(const struct sycpu_gemm_plan *plan, enum sycpu_gemm_how how)
+{
+    const int stays = how == SYCPU_GEMM_STORE || how == SYCPU_GEMM_ROUND;
+    return !IS_AVX2 && stays && (WHOLE == 1 || !plan->own);
+}
+
 /* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
 static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
                                         const struct sycpu_gemm_worker *worker, int64_t expert,
@@ -110,6 +118,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.c_stride = gemm->columns;
         if (plan->stream) tile.how = plan->rounded ? SYCPU_GEMM_ROUND_STREAM : SYCPU_GEMM_STREAM;
     }
+    tile.fetches_c = fetches_c(plan, tile.how);
     return tile;
 }
 
@@ -147,14 +156,6 @@ ALWAYS_INLINE void fetch_c(const struct sycpu_gemm_plan *plan, int64_t expert, c
         for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(c + slot[i] * gemm->columns * size + j, 1);
 }
 
-/* Whether the rows of C that a tile writes are fetched. By AVX2 it gained nothing; on matrix tiles weights of experts, which come from
- * memory, would wait behind them. */
-static int fetches_c(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_tile *tile)
-{
-    const int stays = tile->how == SYCPU_GEMM_STORE || tile->how == SYCPU_GEMM_ROUND;
-    return !IS_AVX2 && stays && (WHOLE == 1 || !plan->own);
-}
-
 /* Leaves of a tile before the last ones, in which rows of C are fetched: fetched earlier they would not stay. */
 static int64_t early_leaves(const int64_t *length, int64_t leaves)
 {
@@ -171,7 +172,7 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
                          const struct sycpu_gemm_tile *tile)
 {
     const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
-    const int part = tile->begun || tile->open, fetching = whole && fetches_c(plan, tile);
+    const int part = tile->begun || tile->open, fetching = WHOLE == 1 && whole && tile->fetches_c;
     const int64_t *length = worker->length + worker->first_leaf, *slot = worker->slot + panel_a * TILE_ROWS;
     const int64_t leaves = worker->end_leaf - worker->first_leaf,
                   early = fetching ? early_leaves(length, leaves) : 0;
