@@ -11,7 +11,8 @@
  * passes, the next chunk of a panel fetched meanwhile.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. By vectors a panel of
- * columns stays in the L1 cache and rows pass it by.
+ * columns stays in the L1 cache and rows pass it by. By AVX-512, where the L2 cache is large (plan->copied), a chunk may be a part of a
+ * leaf, the first tile of a column copies its panel of y for the others, and the next chunk is fetched between the steps of all.
  * x w and x w^T over a vocabulary (the gradient of what gives logits): like x^T y, but a chunk may be a part of a leaf. A few panels
  * of so many steps fill the L2 cache, so rows would be copied again for every few columns. */
 #include "config.h"

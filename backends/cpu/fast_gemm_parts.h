@@ -57,7 +57,7 @@
 #else
 #    define COLUMN_VECTORS 0
 #endif
-/* Whether sums over all tokens are taken in chunks. By vectors of AVX-512 not: on Zen 4 it was slower. */
+/* Whether sums over all tokens are taken in chunks. By vectors of AVX-512 not (on Zen 4 it was slower), but with plan->copied. */
 #if defined(SYCPU_TILES) || IS_AVX2
 #    define CHUNKED_SUMS 1
 #else
@@ -93,7 +93,8 @@
 #    define DIRECT_PANELS_LEAST 0
 #endif
 /* Of an expert of at most so many panels of A, B may be read row by row (fast_gemm_streamed.c), so many rows of so many panels
- * together: they and the next stay in a L2 cache of so many bytes beside the sums. */
+ * together: they and the next stay in a L2 cache of so many bytes beside the sums. On the same conditions the next chunk of x^T y is
+ * fetched (plan->copied). */
 #if !defined(SYCPU_PAIRS) && !IS_AVX2
 #    define HAS_STREAMED 1
 #else
@@ -294,8 +295,8 @@ struct sycpu_gemm_plan {
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
-    int ahead;              /* 1: the L2 cache has room for what is read next */
-    int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; with a fetched next chunk */
+    int ahead;              /* 1: of float32, the L2 cache has room for what is read next */
+    int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; the next chunk is fetched */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */

@@ -193,7 +193,7 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
                 STEPS(ROWS, stride, FETCH(NUMBER), COPY, LOAD)                                               \
             } else if (ahead.every != 1) {                                                                   \
                 STEPS(ROWS, stride, FETCH(NUMBER), , LOAD)                                                   \
-            } else { /* there is no room for more */                                                         \
+            } else { /* a piece at each step leaves no room for more */                                      \
                 STEPS(ROWS, stride, fetch_piece(&ahead), , LOAD)                                             \
             }                                                                                                \
         }                                                                                                    \
