@@ -50,7 +50,7 @@ struct cli_options {
     int json;
     int verbose;
     int profile, data;                   /* of bench */
-    int steps, warmup, pairs;            /* of diff and bench: 0, not given */
+    int steps, warmup, pairs, places;    /* of diff and bench: 0, not given */
     const char *compare, *shape, *dtype; /* likewise NULL */
     double seconds;                      /* likewise 0 */
     const char *format, *export, *name;  /* of metrics, NULL */

@@ -22,7 +22,7 @@ static const struct bench_kind *find_kind(const char *name)
 }
 
 /* What is measured, as bits: options belong to some of it. */
-enum { STEP = 1, DECODE = 2, OPS = 4, MOE = 8 };
+enum { STEP = 1, DECODE = 2, OPS = 4, MOE = 8, GEMM = 16 };
 
 /* An option that means nothing to this benchmark is refused. CLI_DONE, or CLI_USAGE after having said so. */
 static int check_options(const struct cli_options *o, int what)
@@ -39,12 +39,14 @@ static int check_options(const struct cli_options *o, int what)
                 {"beams", o->beams != NULL, DECODE},
                 {"shape", o->shape != NULL, OPS},
                 {"dtype", o->dtype != NULL, OPS},
-                {"seconds", o->seconds > 0, OPS}};
+                {"seconds", o->seconds > 0, OPS},
+                {"places", o->places, GEMM}};
     for (size_t i = 0; i < SYI_COUNT(list); i++) {
         if (!list[i].given || (list[i].of & what)) continue;
         cli_error("bench %s: --%s belongs to %s", o->operand[0], list[i].name,
                   list[i].of & STEP     ? "the benchmark of a run file"
                   : list[i].of & DECODE ? "decode"
+                  : list[i].of & GEMM   ? "gemm"
                                         : "gemm, attention, optimizer and moe");
         return CLI_USAGE;
     }
@@ -149,8 +151,10 @@ static int run_micro(const struct cli_options *o, const struct bench_kind *kind,
 static int bench_ops(const struct cli_options *o, const struct bench_kind *kind,
                      const struct syi_config *config)
 {
-    struct bench_micro micro = {
-        .options = o, .config = *config, .seconds = o->seconds > 0 ? o->seconds : 0.2};
+    struct bench_micro micro = {.options = o,
+                                .config = *config,
+                                .seconds = o->seconds > 0 ? o->seconds : 0.2,
+                                .places = o->places ? o->places : 1};
     struct sy_error err = {0};
     struct bench_out out;
     int status = parse_micro(o, kind, &micro);
@@ -225,7 +229,11 @@ int cli_bench(const struct cli_options *o)
     struct syi_config config;
     struct sy_error err = {0};
     const struct bench_kind *kind = find_kind(o->operand[0]);
-    int what = kind == &bench_moe ? OPS | MOE : kind ? OPS : strcmp(o->operand[0], "decode") ? STEP : DECODE;
+    int what = kind == &bench_moe                ? OPS | MOE
+               : kind == &bench_gemm             ? OPS | GEMM
+               : kind                            ? OPS
+               : strcmp(o->operand[0], "decode") ? STEP
+                                                 : DECODE;
     int status = check_options(o, what);
     if (status) return status;
     const char *file = kind ? NULL : o->operand[what == DECODE];

@@ -163,6 +163,7 @@ struct bench_micro {
     int n_shape;              /* 0: not given */
     int dtype;                /* of --dtype */
     double seconds;           /* time for each measurement */
+    int places;               /* of operands and results of gemm, taken in turn */
     struct bench_machine machine;
     const struct syi_rank *rank;
     struct bench_out *out;

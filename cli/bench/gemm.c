@@ -2,7 +2,8 @@
 /* bench gemm: x w, x w^T and x^T y at the shapes of T5 models, as shares of the machine's peak; x w also of weights that lie in
  * panels beforehand, where the backend has such products. Results are of the operands' dtype, as they are between the products
  * of a layer, those of x^T y float32, as gradients of weights are. Leaves are those a model of these extents has: none along k in x w,
- * up to reproducible.blocks in the others. Where the build has a BLAS, its rates stand beside ours. */
+ * up to reproducible.blocks in the others. With --places N a run has N products of other operands and results, so that these come from
+ * memory, as in a step. Where the build has a BLAS, its rates stand beside ours. */
 #include "config.h"
 
 #include <stdio.h>
@@ -27,10 +28,13 @@ static int is_there(const struct bench_micro *micro, const struct product *produ
            shape[1] % SY_PANEL_LEAF == 0 && shape[2] % SY_PANEL_COLUMNS == 0;
 }
 
+/* An operand; no two tensors that a program shares have one name. */
 static int input(const struct bench_micro *micro, struct syi_program *p, const char *name, int rank,
                  const int64_t *dim, const uint8_t *axis)
 {
-    return syi_tensor_add(p, name, SYI_INPUT, micro->dtype, rank, dim, axis);
+    char unique[32];
+    snprintf(unique, sizeof unique, "%s%zu", name, p->n_tensors);
+    return syi_tensor_add(p, unique, SYI_INPUT, micro->dtype, rank, dim, axis);
 }
 
 /* Weights [k, n] in panels. */
@@ -42,25 +46,23 @@ static int input_panels(const struct bench_micro *micro, struct syi_program *p, 
     return input(micro, p, "w", w.rank, w.dim, w.axis);
 }
 
-static int record(const struct bench_micro *micro, int op, const int64_t *shape, struct syi_program **out,
-                  struct sy_error *err)
+/* Tokens of a row. */
+static int64_t row_length(const int64_t *shape)
 {
-    int64_t m = shape[0], k = shape[1], n = shape[2], t = m % ROW_LENGTH ? 1 : ROW_LENGTH;
-    struct syi_config *c = syi_config_copy(&micro->config, err);
-    struct syi_shape rows = {.rows = m / t, .longest_length = t, .shortest_length = t};
-    const int64_t x[] = {m / t, t, k}, y[] = {m / t, t, n}, w[] = {k, n};
+    return shape[0] % ROW_LENGTH ? 1 : ROW_LENGTH;
+}
+
+/* One product of operands of its own. */
+static void record_product(const struct bench_micro *micro, int op, const int64_t *shape,
+                           struct syi_program *p)
+{
+    const int64_t t = row_length(shape), rows = shape[0] / t, k = shape[1], n = shape[2];
+    const int64_t x[] = {rows, t, k}, y[] = {rows, t, n}, w[] = {k, n};
     const uint8_t x_axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_EMBED};
     const uint8_t y_axis[] = {SYI_AXIS_BATCH, SYI_AXIS_LENGTH, SYI_AXIS_MLP};
     const uint8_t w_axis[] = {SYI_AXIS_EMBED, SYI_AXIS_MLP};
-    struct syi_program *p;
-    int result, status = c ? syi_program_new("gemm", &p, err) : SY_ENOMEM;
-    if (!status) {
-        c->model.d_model = k;
-        c->model.d_ff = n;
-        syi_leaves(c, &rows, p->leaf_count);
-    }
-    syi_free(c);
-    if (status) return status;
+    char name[32];
+    int result;
     SYI_AT(p);
     if (op == SY_OP_MATMUL)
         result = syi_matmul(p, input(micro, p, "x", 3, x, x_axis), input(micro, p, "w", 2, w, w_axis));
@@ -71,13 +73,32 @@ static int record(const struct bench_micro *micro, int op, const int64_t *shape,
     else
         result = syi_matmul_tn(p, input(micro, p, "x", 3, x, x_axis), input(micro, p, "y", 3, y, y_axis));
     if (op != SY_OP_MATMUL_TN) result = syi_as(p, result, micro->dtype);
-    syi_output(p, result, "result");
+    snprintf(name, sizeof name, "result%zu", p->n_tensors);
+    syi_output(p, result, name);
+}
+
+static int record(const struct bench_micro *micro, int op, const int64_t *shape, struct syi_program **out,
+                  struct sy_error *err)
+{
+    const int64_t t = row_length(shape);
+    struct syi_config *c = syi_config_copy(&micro->config, err);
+    struct syi_shape rows = {.rows = shape[0] / t, .longest_length = t, .shortest_length = t};
+    struct syi_program *p;
+    int status = c ? syi_program_new("gemm", &p, err) : SY_ENOMEM;
+    if (!status) {
+        c->model.d_model = shape[1];
+        c->model.d_ff = shape[2];
+        syi_leaves(c, &rows, p->leaf_count);
+    }
+    syi_free(c);
+    if (status) return status;
+    for (int i = 0; i < micro->places; i++) record_product(micro, op, shape, p);
     *out = p;
     return SY_OK;
 }
 
 struct rate {
-    double median, least; /* seconds: of runs, of the fastest call */
+    double median, least; /* seconds: of a call in a run, of the fastest call */
     double flops, share;  /* a second; percent of the machine's peak */
 };
 
@@ -92,7 +113,8 @@ static int measure(const struct bench_micro *micro, const struct product *produc
     if (status) return status;
     struct bench_row row = bench_find(&rows, syi_op_info(product->op)->name);
     double flops = row.flops / (double)row.calls / row.least;
-    *rate = (struct rate){times.median, row.least, flops, bench_share(&micro->machine, micro->dtype, flops)};
+    *rate = (struct rate){times.median / micro->places, row.least, flops,
+                          bench_share(&micro->machine, micro->dtype, flops)};
     bench_rows_free(&rows);
     return SY_OK;
 }

@@ -131,6 +131,11 @@ for case in gemm:33x40x24 attention:2x9x17x2 optimizer:3x64x96 moe:2x64x16x32; d
     esac
 done
 
+exits 0 "$program" bench gemm --shape 33x40x24 --places 3 --seconds 0.001 --threads 2 --json
+one_document
+says out '"name":"tn 33x40x24"'
+positive median_us min_us percent_of_peak
+
 for case in gemm:33x40x24 attention:2x9x17x2 moe:2x64x16x32; do
     shown="$case in bfloat16"
     exits 0 "$program" bench "${case%:*}" --shape "${case#*:}" --seconds 0.001 --threads 2 --dtype bfloat16 --json
@@ -190,6 +195,8 @@ says err 'steps belongs to the benchmark of a run file'
 exits 2 "$program" bench "$tiny_run" --shape 4x5x6
 says err 'shape belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --pairs 3
+exits 2 "$program" bench moe --places 3
+says err 'places belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --profile --compare threads=1
 exits 2 "$program" bench gemm --dtype int8
 exits 2 "$program" bench optimizer --dtype bfloat16
