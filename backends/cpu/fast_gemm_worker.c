@@ -60,8 +60,7 @@ static int64_t rows_of(const struct sycpu_gemm_worker *worker, int64_t panel_a)
  * which come from memory, would wait behind them. */
 static int fetches_c(const struct sycpu_gemm_plan *plan, enum sycpu_gemm_how how)
 {
-    const int stays = how == SYCPU_GEMM_STORE || how == SYCPU_GEMM_ROUND;
-    return !IS_AVX2 && stays && (WHOLE == 1 || !plan->own);
+    return !IS_AVX2 && (WHOLE == 1 || !plan->own) && (how == SYCPU_GEMM_STORE || how == SYCPU_GEMM_ROUND);
 }
 
 /* Tile of panel_a of the block: goes to C if it fits there and its rows are neighbours, else to scratch. */
