@@ -150,8 +150,8 @@ static int is_plain_nn(const struct sycpu_gemm_plan *plan)
 static int goes_past_caches(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int gradient = gemm->form == SYCPU_GEMM_TN,
-              takes = plan->rounded ? WHOLE > 1 && plan->own && !gradient : WHOLE == 1 || gradient;
+    const int takes = plan->rounded ? WHOLE > 1 && plan->own && gemm->form != SYCPU_GEMM_TN
+                                    : WHOLE == 1 || gemm->form == SYCPU_GEMM_TN;
     return takes && gemm->columns % TILE_COLUMNS == 0 && (uintptr_t)gemm->c % 64 == 0 &&
            gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
 }

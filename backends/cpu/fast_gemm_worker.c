@@ -172,13 +172,13 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
 {
     const int whole = worker->end_leaf == worker->leaves && !worker->open; /* C is written */
     const int part = tile->begun || tile->open, fetching = WHOLE == 1 && !IS_AVX2 && whole && tile->fetches_c;
-    const int64_t *length = worker->length + worker->first_leaf, *slot = worker->slot + panel_a * TILE_ROWS;
+    const int64_t *length = worker->length + worker->first_leaf;
     const int64_t leaves = worker->end_leaf - worker->first_leaf,
                   early = fetching ? early_leaves(length, leaves) : 0;
     const int64_t share = fetching ? divide_up(rows, leaves - early) : 0;
     for (int64_t i = 0, k = 0, row = 0; i < leaves; k += length[i++]) {
         if (fetching && i >= early) {
-            fetch_c(plan, expert, slot, panel_b, row, least(row + share, rows));
+            fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, row, least(row + share, rows));
             row += share;
         }
         fast_gemm_leaf(tile, worker->first_leaf + i, worker->leaves, k, part ? worker->taken : length[i]);
