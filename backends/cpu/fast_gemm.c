@@ -95,8 +95,7 @@ static int is_long(const struct sycpu_gemm_plan *plan)
     return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
-/* Whether x^T y is so taken that the next chunk is fetched, of so many steps: plan->copied. Of fewer, or of more columns, it gains
- * nothing. */
+/* Whether the next chunk of x^T y is fetched: of so many steps, for of fewer, or of more columns, it gains nothing. */
 static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
     return plan->ahead && plan->gemm.form == SYCPU_GEMM_TN && !plan->gemm.filled &&
@@ -114,7 +113,7 @@ static int64_t chunk_of(const struct sycpu_gemm_plan *plan)
     if (gemm->form != SYCPU_GEMM_TN) /* leaves that are padded do not lie where the others would */
         return WHOLE > 1 && plan->run == gemm->depth && plan->steps > NEAR_STEPS ? NEAR_STEPS : 0;
     const int64_t leaf = plan->steps / gemm->leaves;
-    if (copies_chunks(plan)) return CHUNK_STEPS;
+    if (plan->copied) return CHUNK_STEPS;
     if (!CHUNKED_SUMS || gemm->filled || plan->steps <= CHUNKS_LEAST * CHUNK_STEPS || leaf > LEAF_STEPS)
         return 0;
     return leaf < CHUNK_STEPS ? CHUNK_STEPS : leaf;
@@ -248,9 +247,9 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
     plan.strip_rows = strip_rows(gemm);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
+    plan.copied = !plan.own && copies_chunks(&plan);
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
-    plan.copied = plan.blocks && copies_chunks(&plan);
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
     if (plan.blocks) plan.steps = plan.chunk;

@@ -9,12 +9,10 @@
 #define STEPS_AHEAD 8   /* that are fetched early: rows far apart look random to the processor */
 #define WORDS_AHEAD 128 /* of rows along the contraction likewise */
 
-#ifndef SYCPU_PAIRS /* for which it was slower */
 ALWAYS_INLINE void fetch_row(const operand *row, int64_t width)
 {
-    for (int64_t i = 0; row && i < width; i += 16) __builtin_prefetch(row + i);
+    for (int64_t i = 0; i < width; i += 16) __builtin_prefetch(row + i);
 }
-#endif
 
 #ifdef SYCPU_PAIRS
 /* One step of all panels. A load holds the columns of two panels of A or of one panel of B. */
@@ -53,9 +51,7 @@ ALWAYS_INLINE void pack_columns(const operand *const *row, int64_t steps, int64_
                                 int64_t panel_size, int panel_width)
 {
     for (int64_t k = 0; k < steps; k++) {
-#ifndef SYCPU_PAIRS
-        if (k + STEPS_AHEAD < steps) fetch_row(row[k + STEPS_AHEAD], width);
-#endif
+        if (STEP == 1 && k + STEPS_AHEAD < steps) fetch_row(row[k + STEPS_AHEAD], width); /* pairs: slower */
         pack_step(row + k * STEP, width, panels + k * panel_width, panel_size, panel_width);
     }
 }

@@ -195,13 +195,11 @@ enum sycpu_gemm_how {
 struct sycpu_gemm_ahead {
     const char *b;  /* the first; NULL: none are fetched */
     int64_t stride; /* bytes from row to row */
-    int64_t
-        size; /* bytes that are fetched at a time, in whole lines, with SYCPU_TILES beside each WHOLE steps of a tile */
+    int64_t size;   /* bytes fetched at a time, in whole lines; with SYCPU_TILES beside each WHOLE steps */
     int64_t pieces; /* of that size in a row */
     int64_t turn;   /* rows whose pieces are fetched in turn; 1: row after row. Not with SYCPU_TILES */
-    int64_t
-        every; /* steps of a tile from one piece to the next; with turn > 1 it is 1. Not with SYCPU_TILES */
-    int64_t done; /* steps of the tiles before */
+    int64_t every;  /* steps from one piece to the next; 1 with turn > 1. Not with SYCPU_TILES */
+    int64_t done;   /* steps of the tiles before */
 };
 
 /* `width` elements of each of so many rows, to be fetched beside so many steps of tiles, line by line. */

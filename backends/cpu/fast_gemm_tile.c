@@ -102,12 +102,8 @@ static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, 
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
-    struct ahead ahead = {.wait = INT64_MAX};
-    if (tile->ahead.b)
-        ahead = tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
-    else if (tile->next)
-        ahead = look_at_next(tile, k, element);
-    return ahead;
+    if (tile->ahead.b) return tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
+    return tile->next ? look_at_next(tile, k, element) : (struct ahead){.wait = INT64_MAX};
 }
 
 /* Pieces, one after the other as they become due. */
