@@ -162,21 +162,21 @@ static int64_t strip_rows(const struct sycpu_gemm *gemm)
     return takes && gemm->columns % TILE_COLUMNS == 0 && gemm->leaves <= SHALLOW_LEAVES ? STRIP_ROWS : 0;
 }
 
-/* Which tiles' trees over leaves grow together: those of a block, in chunks, or of an expert of few rows. */
+/* Which tiles' trees over leaves grow together: those of a block, in chunks, or of some columns of an expert, buffered. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
     /* Weights of experts of few rows are packed into two buffers, or read row by row where the processor has the cache for it. */
     plan->buffered = BUFFERED_PANELS && is_plain_nn(plan);
     plan->streamed = plan->ahead && is_plain_nn(plan);
-    if (!plan->chunk && !plan->streamed && !plan->buffered) return;
+    if (!plan->chunk && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
     if (plan->buffered) {
         plan->tree_rows = 1;
         plan->tree_panels = greatest(BUFFERED_PANELS, BUFFERED_SUMS / plan->tree);
         return;
     }
-    plan->tree_rows = plan->streamed ? STREAMED_PANELS : plan->block_panels;
-    plan->tree_panels = plan->streamed ? least(STREAMED_COLUMNS, plan->panels) : plan->b_panels;
+    plan->tree_rows = plan->block_panels;
+    plan->tree_panels = plan->b_panels;
 }
 
 /* Words for what a thread packs of A; where it has few rows or tokens of an expert, these as float32. */
@@ -185,6 +185,7 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
                   panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
+    if (plan->streamed) return greatest(words, streamed_rows(plan) * plan->gemm.depth);
     return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
 }
 

@@ -8,7 +8,7 @@
 
 #if COLUMN_VECTORS
 #    define QUAD    4  /* elements transposed together */
-#    define AT_ONCE 22 /* buffer rows whose sums are in registers, at most */
+#    define AT_ONCE 26 /* buffer rows whose sums are in registers, at most */
 /* Rows of weights a multiple of so many elements apart fall into one set of the L1 cache, which does not hold
  * LANES lines: of them a line is read once and copied. */
 #    define SET_STRIDE 1024
@@ -94,7 +94,7 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
             }                                                                                                \
             ROWS(STORE)                                                                                      \
         }
-#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22)
+#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26)
 #    define LEAVES(height)                                                                                   \
         DEFINE_LEAF(leaf_##height, ROWS_##height, 0)                                                         \
         DEFINE_LEAF(copied_leaf_##height, ROWS_##height, 1)

@@ -93,7 +93,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     }
 #endif
 #if HAS_STREAMED
-    if (plan->streamed && worker->row_panels <= STREAMED_PANELS) {
+    if (plan->streamed && worker->rows <= STREAMED_ROWS) {
         fast_gemm_compute_streamed(plan, worker, expert, first, end);
         return;
     }

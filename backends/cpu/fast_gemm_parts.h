@@ -12,7 +12,7 @@
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
  * expert's A once and B in groups that it uses at once, since weights that a few tokens read are worth no
  * copy in memory. Where the tokens are fewer still, B is not packed beforehand at all: fast_gemm_grouped.c
- * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c some whole rows at a time, and transposed weights are
+ * and fast_gemm_pair.c read it where it lies, or fast_gemm_streamed.c some rows side by side, and transposed weights are
  * transposed in registers (fast_gemm_columns.c) or become the operand that is not vectorised (fast_gemm_few.c); sums over few
  * tokens: fast_gemm_shallow.c, on matrix tiles by way of fast_gemm_tokens.c, by AVX2 fast_gemm_strips.c. By AVX2 weights of up to
  * three rows are read in their order (fast_gemm_rows.c), of a few more packed while others are multiplied (fast_gemm_buffered.c), and
@@ -92,17 +92,17 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
-/* Of an expert of at most so many panels of A, B may be read row by row (fast_gemm_streamed.c), so many rows of so many panels
- * together: they and the next stay in a L2 cache of so many bytes beside the sums. On the same conditions the next chunk of x^T y is
- * fetched (plan->copied). */
+/* Of at most so many rows of an expert, so many of them at a time, B may be read row by row (fast_gemm_streamed.c), so many columns of
+ * it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. On the same condition the next chunk of
+ * x^T y is fetched (plan->copied). */
 #if !defined(SYCPU_PAIRS) && !IS_AVX2
 #    define HAS_STREAMED 1
 #else
 #    define HAS_STREAMED 0
 #endif
-#define STREAMED_PANELS  6
-#define STREAMED_ROWS    32
-#define STREAMED_COLUMNS 32
+#define STREAMED_ROWS    84
+#define STREAMED_HEIGHT  28
+#define STREAMED_COLUMNS 1024
 #define STREAMED_L2      (2 << 20)
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
@@ -197,8 +197,7 @@ struct sycpu_gemm_ahead {
     int64_t stride; /* bytes from row to row */
     int64_t size;   /* bytes fetched at a time, in whole lines; with SYCPU_TILES beside each WHOLE steps */
     int64_t pieces; /* of that size in a row */
-    int64_t turn;   /* rows whose pieces are fetched in turn; 1: row after row. Not with SYCPU_TILES */
-    int64_t every;  /* steps from one piece to the next; 1 with turn > 1. Not with SYCPU_TILES */
+    int64_t every;  /* steps from one piece to the next. Not with SYCPU_TILES */
     int64_t done;   /* steps of the tiles before */
 };
 
@@ -211,7 +210,6 @@ static inline struct sycpu_gemm_ahead gemm_rows_ahead(const operand *from, int64
                                      .stride = stride * element,
                                      .size = 64,
                                      .pieces = lines,
-                                     .turn = 1,
                                      .every = greatest(1, steps / (rows * lines))};
 }
 
@@ -297,19 +295,29 @@ struct sycpu_gemm_plan {
     int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; the next chunk is fetched */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
-    int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few panels of A */
-    int64_t tree; /* words of the pending tiles of one tile of C, with chunks, streamed or buffered, else 0 */
+    int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few rows */
+    int64_t tree;  /* words of the pending tiles of one tile of C, with chunks or buffered, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
     int64_t worker_size;            /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
 };
 
-/* Words of a thread's trees over leaves: of a tile, in chunks of a block of C. */
+/* Rows of an expert in scratch, with plan->streamed: those that fill each part of them up included. */
+static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
+{
+    const int64_t rows = least(plan->gemm.rows, STREAMED_ROWS);
+    return rows + HALF_LANES * divide_up(rows, STREAMED_HEIGHT);
+}
+
+/* Words of a thread's trees over leaves: of a tile, in chunks of a block of C, streamed of all rows of an expert. */
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
-    return plan->tree ? plan->tree * plan->tree_rows * plan->tree_panels
-                      : pending_tiles(plan->gemm.leaves) * TILE_SIZE;
+    const int64_t tiles = pending_tiles(plan->gemm.leaves);
+    if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
+    if (!plan->streamed) return tiles * TILE_SIZE;
+    return tiles *
+           greatest(TILE_SIZE, streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
 }
 
 /* With plan->buffered: words of each of the two buffers of B, at most. */
@@ -332,8 +340,8 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;            /* with direct, but streamed: the panel that follows */
-    struct sycpu_gemm_ahead ahead; /* streamed: what is fetched */
+    const void *next_b;            /* with direct: the panel that follows */
+    struct sycpu_gemm_ahead ahead; /* with chunks: what is fetched */
     int64_t tree;                  /* plan->tree where the trees of a block grow together, else 0 */
     float *pending;                /* tiles of the tree of leaves */
     float *edge;                   /* a tile that cannot be written to C directly */
@@ -563,7 +571,7 @@ void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gem
 
 /* ---- fast_gemm_streamed.c, with HAS_STREAMED and plan->streamed ---- */
 
-/* All rows of an expert that has at most STREAMED_PANELS of A, panels [first, end) of columns. */
+/* All rows of an expert that has at most STREAMED_ROWS, panels [first, end) of columns. */
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end);
 
@@ -628,12 +636,6 @@ void fast_gemm_measure_leaves(const struct sycpu_gemm *gemm, struct sycpu_gemm_w
 /* Tiles of panel_a of the block and n panels of the expert from panel_b on. */
 void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t panel_a, int64_t panel_b, int64_t n);
-
-/* All tiles of an expert that has at most STREAMED_PANELS of A and n panels from panel_b on, which are read where they lie in rows of
- * weights, one after the other: the first panel of A copies each to worker->b, which stays in the L1 cache, for the others. The first
- * `fetching` panels of A share what worker->ahead says. */
-void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                              int64_t expert, int64_t panel_b, int64_t n, int64_t fetching);
 
 /* All tiles of the block with one panel of B. */
 void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,

@@ -1,94 +1,187 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Few rows of an expert times weights that lie in memory row by row. A tile that walks the whole contraction reads a piece of two
- * lines of each row, and memory gives such pieces at a third of its speed. Here some rows of weights are fetched whole, while
- * those before them, which are in the L2 cache by then, are multiplied: all tiles take a part of a leaf, their sums so far leave
- * the registers and come back as they were, which changes no bit. */
+/* Few rows of an expert times weights that lie in memory row by row, with AVX-512. Memory answers fastest where a core reads a few
+ * rows side by side, each from its beginning to its end, so weights are taken in strips of some rows. A vector of columns of a strip
+ * meets all rows of the expert, whose sums are in registers meanwhile; then these go to scratch, from where the next strip takes them
+ * as they were. That changes no bit. */
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
 
 #if HAS_STREAMED
 
-/* Rows that are fetched in turn, a piece of each: memory answers pieces of several pages sooner than as many of one. */
-#    define TURN 8
+/* Rows of weights in a strip, and of how many of the expert: to load and store their sums takes longer the more they are. */
+#    define STRIP      16
+#    define HIGH_STRIP 32
+#    define LOW_ROWS   16
+/* A line of each of the rows in so many bytes is fetched in turn: memory answers those of several pages sooner than as many of one. */
+#    define TURN_BYTES (32 * 1024)
 
-/* So many panels of A share what is fetched, the first. */
-static int64_t fetching(int64_t row_panels)
-{
-    return least(row_panels, 2);
-}
-
-/* Columns of weights that take turns with others: panels [first, end) of an expert. */
-struct columns {
-    int64_t expert, first, end;
+/* Some rows of an expert times a strip of its weights. */
+struct strip {
+    const float *w; /* [rows, vectors * LANES] */
+    int64_t stride; /* words between its rows */
+    int64_t rows, vectors;
+    const float *next; /* the strip that is fetched, with the same stride */
+    int64_t turn;      /* rows whose lines are fetched in turn */
+    const float *x;    /* [rows, width]: of the expert, packed */
+    int64_t width;
+    const float *sums; /* [vectors, height, LANES]: of the leaf so far */
+    int64_t level;     /* words from one level of the tree over leaves to the next */
+    int begun;         /* 1: there are sums so far */
+    int merges;        /* levels that are added at the end of a leaf */
+    int last;          /* 1: all leaves are there */
 };
 
-/* Their rows from row k on, to be fetched beside tiles of so many steps. Such a tile must not begin with some rows and end with others
- * where these take turns. */
-static struct sycpu_gemm_ahead rows_from(const struct sycpu_gemm *gemm, const struct columns *columns,
-                                         int64_t k, int64_t row_panels, int64_t steps)
+#    define LOAD(i)    vec c##i = s->begun ? vec_load(sums + i * LANES) : vec_zero();
+#    define STEP_ON(i) c##i = vec_step(vec_broadcast(x + i), wk, c##i);
+#    define ADD(i)     c##i = vec_add(vec_load(pending + i * LANES), c##i);
+#    define CLOSE(i)   c##i = vec_add(c##i, vec_zero());
+#    define STORE(i)   vec_store(out + i * LANES, c##i);
+
+/* Vectors [v, end), their sums to `out`. Beside each row a line of the next strip is fetched. */
+#    define DEFINE_STRIP(HEIGHT)                                                                             \
+        static void strip_##HEIGHT(const struct strip *s, int64_t v, int64_t end, float *out)                \
+        {                                                                                                    \
+            const int64_t size = HEIGHT * LANES, turns = divide_up(s->rows, s->turn) * v;                    \
+            const float *next = s->next + turns / s->vectors * s->turn * s->stride;                          \
+            int64_t line = turns % s->vectors;                                                               \
+            for (; v < end; v++, out += size) {                                                              \
+                const float *w = s->w + v * LANES, *x = s->x, *sums = s->sums + v * size, *pending = sums;   \
+                ROWS_##HEIGHT(LOAD) for (int64_t left = s->rows; left > 0; left -= s->turn)                  \
+                {                                                                                            \
+                    const float *far = next + line * LANES;                                                  \
+                    for (int64_t i = least(left, s->turn); i > 0; i--) {                                     \
+                        const vec wk = vec_load(w);                                                          \
+                        __builtin_prefetch(far, 0, 2);                                                       \
+                        ROWS_##HEIGHT(STEP_ON) w += s->stride, far += s->stride, x += s->width;              \
+                    }                                                                                        \
+                    if (++line == s->vectors) line = 0, next += s->turn * s->stride;                         \
+                }                                                                                            \
+                for (int i = 0; i < s->merges; i++) {                                                        \
+                    pending -= s->level;                                                                     \
+                    ROWS_##HEIGHT(ADD)                                                                       \
+                }                                                                                            \
+                if (s->last) {                                                                               \
+                    ROWS_##HEIGHT(CLOSE)                                                                     \
+                }                                                                                            \
+                ROWS_##HEIGHT(STORE)                                                                         \
+            }                                                                                                \
+        }
+#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26) X(28)
+#    define NAME(HEIGHT)   strip_##HEIGHT,
+EACH_HEIGHT(DEFINE_STRIP)
+typedef void strip_fn(const struct strip *, int64_t, int64_t, float *);
+static strip_fn *const strip_of[STREAMED_HEIGHT / 2 + 1] = {NULL, EACH_HEIGHT(NAME)}; /* by half the height */
+
+/* Columns of an expert, in vectors, times its rows of x. */
+struct block {
+    int64_t expert, first, vectors;
+    int64_t most;          /* rows that are multiplied together */
+    int64_t width, height; /* as many, packed and multiplied */
+    const float *after;    /* the weights that are fetched at last */
+    int last;              /* 1: the next block is another expert's */
+};
+
+static const float *weights_of(const struct sycpu_gemm *gemm, int64_t expert, int64_t vector)
 {
-    const int64_t shares = fetching(row_panels), pieces = (columns->end - columns->first) * shares,
-                  element = sizeof(float);
-    const int64_t begin =
-        columns->expert * sycpu_gemm_b_size(gemm) + k * gemm->columns + columns->first * TILE_COLUMNS;
-    return (struct sycpu_gemm_ahead){.b = (const char *)gemm->b + begin * element,
-                                     .stride = gemm->columns * element,
-                                     .size = TILE_COLUMNS * element / shares,
-                                     .pieces = pieces,
-                                     .turn = TURN * pieces % steps == 0 ? TURN : 1,
-                                     .every = 1};
+    return (const float *)gemm->b + expert * sycpu_gemm_b_size(gemm) + vector * LANES;
 }
 
-/* Rows [k, k + n) of weights, a part of a leaf: all tiles take them. */
-static void compute_part(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                         const struct columns *columns, int64_t k, int64_t n)
-{
-    const int64_t leaf = plan->gemm.leaf;
-    worker->from = k;
-    worker->taken = n;
-    worker->begun = k % leaf > 0;
-    worker->open = k % leaf + n < leaf;
-    worker->first_leaf = k / leaf;
-    worker->end_leaf = worker->first_leaf + 1;
-    fast_gemm_compute_panels(plan, worker, columns->expert, columns->first, columns->end - columns->first,
-                             fetching(worker->row_panels));
-}
-
-/* All rows of these columns, while the first rows of the next are fetched at last. */
-static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                            const struct columns *columns, const struct columns *next)
+/* The last strip of n rows of the expert from `row` on: each vector goes to C as soon as it is there. */
+static void finish(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                   const struct block *block, const struct strip *strip, int64_t row, int64_t n)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int64_t rows = equal_parts(gemm->leaf, STREAMED_ROWS);
-    worker->first_b = columns->first;
-    for (int64_t n, k = 0; k < gemm->depth; k += n) {
-        n = least(rows, gemm->leaf - k % gemm->leaf);
-        if (k + n < gemm->depth)
-            worker->ahead = rows_from(gemm, columns, k + n, worker->row_panels, n);
-        else if (next->expert < gemm->experts)
-            worker->ahead = rows_from(gemm, next, 0, worker->row_panels, n);
+    const int64_t *slot = worker->slot + row;
+    int64_t c = block->expert * sycpu_gemm_c_size(gemm) + block->first * LANES;
+    for (int64_t v = 0; v < block->vectors; v++, c += LANES) {
+        strip_of[block->height / 2](strip, v, v + 1, worker->edge);
+        for (int64_t i = 0; i < n; i++)
+            fast_gemm_put(plan, c + slot[i] * gemm->columns, vec_load(worker->edge + i * LANES));
+    }
+}
+
+/* A strip from row k of the weights on, a part of a leaf, times all rows of the expert. */
+static void compute_strip(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                          const struct block *block, struct strip *strip, int64_t k)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const struct sycpu_gemm_place place = gemm_place_of(k / gemm->leaf, gemm->leaves);
+    const int ends = (k + strip->rows) % gemm->leaf == 0;
+    float *tree = worker->pending;
+    strip->x = worker->a + k * block->width;
+    strip->begun = k % gemm->leaf > 0;
+    strip->merges = ends ? place.merges : 0;
+    strip->last = ends && place.last;
+    for (int64_t row = 0; row < worker->rows; row += block->most) {
+        float *sums = tree + place.top / TILE_SIZE * strip->level,
+              *out = ends ? tree + place.to / TILE_SIZE * strip->level : sums;
+        strip->sums = sums;
+        if (strip->last)
+            finish(plan, worker, block, strip, row, least(block->most, worker->rows - row));
         else
-            worker->ahead.b = NULL;
-        compute_part(plan, worker, columns, k, n);
+            strip_of[block->height / 2](strip, 0, block->vectors, out);
+        strip->next = strip->w; /* the first rows have fetched it */
+        strip->x += gemm->depth * block->width;
+        tree += pending_tiles(gemm->leaves) * strip->level;
+    }
+}
+
+/* All strips of a block. The rows that the next expert multiplies are fetched beside the last leaf: earlier they would not stay. */
+static void compute_block(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                          const struct block *block)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const float *w = weights_of(gemm, block->expert, block->first);
+    const int64_t most = equal_parts(gemm->leaf, block->most > LOW_ROWS ? HIGH_STRIP : STRIP),
+                  turn = TURN_BYTES / (block->vectors * LANES * (int64_t)sizeof *w);
+    struct strip strip = {.stride = gemm->columns,
+                          .vectors = block->vectors,
+                          .width = block->width,
+                          .level = block->vectors * block->height * LANES};
+    for (int64_t k = 0; k < gemm->depth; k += strip.rows) {
+        const int64_t in_leaf = k % gemm->leaf;
+        strip.rows = least(most, gemm->leaf - in_leaf);
+        strip.turn = least(turn, strip.rows);
+        strip.w = w + k * gemm->columns;
+        strip.next = k + strip.rows < gemm->depth ? strip.w + strip.rows * gemm->columns : block->after;
+        if (block->last && k - in_leaf + gemm->leaf == gemm->depth)
+            fast_gemm_fetch_rows(gemm, block->expert + 1, in_leaf / most, divide_up(gemm->leaf, most));
+        compute_strip(plan, worker, block, &strip, k);
+    }
+}
+
+/* Blocks of an expert's columns, in vectors. */
+static void compute_blocks(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+                           struct block *block, int64_t end)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t most = equal_parts(end - block->first, STREAMED_COLUMNS / LANES),
+                  next = least(block->expert + 1, gemm->experts - 1);
+    for (int64_t stop; block->first < end; block->first = stop) {
+        stop = least(block->first + most, end);
+        block->vectors = stop - block->first;
+        block->last = stop == end;
+        block->after = block->last ? weights_of(gemm, next, 0) : weights_of(gemm, block->expert, stop);
+        compute_block(plan, worker, block);
     }
 }
 
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end)
 {
-    const int64_t width = equal_parts(end - first, STREAMED_COLUMNS);
-    fast_gemm_pack_block(plan, expert, worker, 0, worker->rows);
-    fast_gemm_fetch_rows(&plan->gemm, expert + 1, 0, 1);
-    worker->tree = plan->tree;
-    worker->direct = 1;
-    for (int64_t stop; first < end; first = stop) {
-        stop = least(first + width, end);
-        struct columns next = {expert, stop, least(stop + width, end)};
-        if (stop == end) next = (struct columns){expert + 1, 0, least(width, plan->panels)};
-        compute_columns(plan, worker, &(struct columns){expert, first, stop}, &next);
-    }
-    worker->direct = 0;
+    const int64_t most = equal_parts(worker->rows, STREAMED_HEIGHT), depth = plan->gemm.depth,
+                  vectors = TILE_COLUMNS / LANES;
+    struct block block = {.expert = expert,
+                          .first = first * vectors,
+                          .most = most,
+                          .width = divide_up(most, HALF_LANES) * HALF_LANES,
+                          .height = divide_up(most, 2) * 2};
+    fast_gemm_list_slots(&plan->gemm, expert, worker);
+    for (int64_t i = 0; i * most < worker->rows; i++)
+        fast_gemm_pack_turned(plan, expert, worker, i * most, (int)block.width,
+                              worker->a + i * block.width * depth);
+    compute_blocks(plan, worker, &block, end * vectors);
 }
 
 #endif

@@ -67,21 +67,6 @@ static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
                           .every = rows->every};
 }
 
-/* Pieces of some rows in turn, one at each step. */
-static struct ahead look_at_turns(const struct sycpu_gemm_ahead *rows)
-{
-    const int64_t turn = rows->turn, all = turn * rows->pieces, piece = rows->done % all / turn,
-                  row = rows->done / all * turn + rows->done % turn;
-    return (struct ahead){.row = rows->b + row * rows->stride + piece * rows->size,
-                          .last = rows->size - 1,
-                          .step = rows->stride,
-                          .jump = rows->size - turn * rows->stride,
-                          .left = turn - rows->done % turn,
-                          .again = turn,
-                          .wait = 1,
-                          .every = 1};
-}
-
 /* The panel after this one, a step at a time. */
 static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
@@ -102,7 +87,7 @@ static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, 
 /* element: bytes of one of B. */
 static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
-    if (tile->ahead.b) return tile->ahead.turn > 1 ? look_at_turns(&tile->ahead) : look_at_rows(&tile->ahead);
+    if (tile->ahead.b) return look_at_rows(&tile->ahead);
     return tile->next ? look_at_next(tile, k, element) : (struct ahead){.wait = INT64_MAX};
 }
 

@@ -99,7 +99,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.b_stride = TILE_COLUMNS;
         if (plan->own && worker->row_panels == 1) tile.next = b_panel_of(gemm, expert, panel_b + 1);
     }
-    if ((direct && !plan->copied) || plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
+    if (plan->rows_stay) tile.a += worker->from * A_STEP; /* A is packed whole */
     if (!direct && (!plan->blocks || b_in_panels(gemm)))
         tile.b = (const float *)tile.b + worker->from * TILE_COLUMNS;
     const operand *in_place = fast_gemm_in_place(plan, expert, slot, rows);
@@ -246,30 +246,6 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
             tile = make_tile(plan, worker, expert, panel_a, panel_b + 1, rows);
     }
 }
-
-#if HAS_STREAMED
-void fast_gemm_compute_panels(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
-                              int64_t expert, int64_t panel_b, int64_t n, int64_t fetching)
-{
-    const int64_t all = worker->row_panels;
-    struct sycpu_gemm_tile tile[STREAMED_PANELS];
-    for (int64_t i = 0; i < all; i++) {
-        tile[i] = make_tile(plan, worker, expert, i, panel_b, rows_of(worker, i));
-        tile[i].ahead.done = i * worker->taken;
-        if (i >= fetching) tile[i].ahead.b = NULL;
-        if (i > 0) tile[i].b_stride = TILE_COLUMNS;
-    }
-    if (all > 1) tile[0].copy = worker->b;
-    for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
-        for (int64_t i = 0; i < all; i++) {
-            if (i > 0) tile[i].b = worker->b;
-            compute_tile(plan, worker, expert, i, panel_b, rows_of(worker, i), &tile[i]);
-            move_right(plan, worker, &tile[i]);
-            tile[i].ahead.done += (fetching - 1) * worker->taken;
-        }
-    }
-}
-#endif
 
 void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t panel_b)

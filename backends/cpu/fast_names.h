@@ -83,7 +83,6 @@
 #define fast_gemm_compute_tiles     SYCPU_NAME(fast_gemm_compute_tiles)
 #define fast_gemm_compute_tokens    SYCPU_NAME(fast_gemm_compute_tokens)
 #define fast_gemm_compute_pair      SYCPU_NAME(fast_gemm_compute_pair)
-#define fast_gemm_compute_panels    SYCPU_NAME(fast_gemm_compute_panels)
 #define fast_gemm_copy_edge         SYCPU_NAME(fast_gemm_copy_edge)
 #define fast_gemm_enter_expert      SYCPU_NAME(fast_gemm_enter_expert)
 #define fast_gemm_fetch_rows        SYCPU_NAME(fast_gemm_fetch_rows)

@@ -46,6 +46,9 @@ static inline void leave_tiles(void) {}
 #define ROWS_18(X) ROWS_16(X) X(16) X(17)
 #define ROWS_20(X) ROWS_18(X) X(18) X(19)
 #define ROWS_22(X) ROWS_20(X) X(20) X(21)
+#define ROWS_24(X) ROWS_22(X) X(22) X(23)
+#define ROWS_26(X) ROWS_24(X) X(24) X(25)
+#define ROWS_28(X) ROWS_26(X) X(26) X(27)
 
 /* vec_max(a, b) is b where one of them is NaN. */
 #if defined(__AVX512F__)

@@ -189,8 +189,8 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
-/* Experts of one to seven panels of rows, whose weights are read row by row if the L2 cache is large: parts of leaves, leaves
- * shorter than a part, columns in two parts. */
+/* Experts of up to 86 rows, whose weights are read row by row if the L2 cache is large: rows in one to four parts, or too many for it;
+ * leaves of one strip and more, the last of fewer rows; columns in two blocks. */
 Test(gemm, experts_whose_weights_are_read_row_by_row)
 {
     static const struct shape shapes[] = {{4, 1, 0, 72, 64}, {3, 2, 0, 48, 96}, {2, 1, 0, 33, 1056}};
