@@ -99,22 +99,25 @@ static int record(const struct bench_micro *micro, int op, const int64_t *shape,
 
 struct rate {
     double median, least; /* seconds: of a call in a run, of the fastest call */
-    double flops, share;  /* a second; percent of the machine's peak */
+    double flops, share;  /* a second; percent of the machine's peak at that time */
+    double peak;
 };
 
 static int measure(const struct bench_micro *micro, const struct product *product, const int64_t *shape,
                    struct rate *rate, struct sy_error *err)
 {
     struct bench_trial trial = {0};
+    struct bench_machine now = micro->machine;
     struct bench_times times;
     struct bench_rows rows;
-    int status = record(micro, product->op, shape, &trial.program, err);
+    int status = bench_peaks_now(&now, err);
+    if (!status) status = record(micro, product->op, shape, &trial.program, err);
     if (!status) status = bench_try(micro, &trial, &times, &rows, err);
     if (status) return status;
     struct bench_row row = bench_find(&rows, syi_op_info(product->op)->name);
     double flops = row.flops / (double)row.calls / row.least;
     *rate = (struct rate){times.median / micro->places, row.least, flops,
-                          bench_share(&micro->machine, micro->dtype, flops)};
+                          bench_share(&now, micro->dtype, flops), bench_peak(&now, micro->dtype)};
     bench_rows_free(&rows);
     return SY_OK;
 }
@@ -152,9 +155,10 @@ static int try_shape(const struct bench_micro *micro, struct syi_backend *blas, 
     snprintf(label, sizeof label, "%s %lldx%lldx%lld", product->name, (long long)shape[0],
              (long long)shape[1], (long long)shape[2]);
     const struct bench_number numbers[] = {
-        {"median_us", own.median * 1e6, 1},     {"min_us", own.least * 1e6, 1},
-        {"gflops", own.flops * 1e-9, 1},        {"percent_of_peak", own.share, 1},
-        {"blas_gflops", other.flops * 1e-9, 1}, {"blas_percent", other.share, 1}};
+        {"median_us", own.median * 1e6, 1}, {"min_us", own.least * 1e6, 1},
+        {"gflops", own.flops * 1e-9, 1},    {"peak_gflops", own.peak * 1e-9, 1},
+        {"percent_of_peak", own.share, 1},  {"blas_gflops", other.flops * 1e-9, 1},
+        {"blas_percent", other.share, 1}};
     bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers) - (blas ? 0 : 2));
     percent[0] = own.share;
     percent[1] = other.share;

@@ -14,9 +14,9 @@
 struct effort {
     int rounds, copy_rounds;
     int64_t share;     /* a loop runs its iterations over this */
-    size_t copy_bytes; /* of each of two buffers */
+    size_t copy_bytes; /* of each of two buffers; 0: the peaks of products alone */
 };
-static const struct effort thorough = {16, 4, 1, 1 << 28}, quick = {4, 2, 16, 1 << 25};
+static const struct effort thorough = {16, 4, 1, 1 << 28}, quick = {4, 2, 16, 1 << 25}, peaks = {16, 0, 4, 0};
 
 static void run_loop(void *arg, int64_t task, int thread)
 {
@@ -94,11 +94,13 @@ static int measure(void *arg, void *result, struct sy_error *err)
     int status = syi_threads_new(machine->threads, 1, &pool, err);
     if (status) return status;
     bench_loops_fill();
-    machine->registers_f32 = rate_of(pool, bench_loop_on_registers(SY_F32), machine->threads, effort);
+    if (effort->copy_bytes) { /* first, for threads may begin on one core */
+        machine->registers_f32 = rate_of(pool, bench_loop_on_registers(SY_F32), machine->threads, effort);
+        machine->registers_bf16 = rate_of(pool, bench_loop_on_registers(SY_BF16), machine->threads, effort);
+        status = measure_copy(pool, effort, machine, err);
+    }
     machine->f32 = rate_of(pool, bench_loop_near(SY_F32), machine->threads, effort);
-    machine->registers_bf16 = rate_of(pool, bench_loop_on_registers(SY_BF16), machine->threads, effort);
     machine->bf16 = rate_of(pool, bench_loop_near(SY_BF16), machine->threads, effort);
-    status = measure_copy(pool, effort, machine, err);
     syi_threads_free(pool);
     return status;
 }
@@ -140,6 +142,11 @@ int bench_machine_again(struct bench_machine *machine, struct sy_error *err)
     machine->registers_bf16 = fmax(machine->registers_bf16, second.registers_bf16);
     machine->copy = fmax(machine->copy, second.copy);
     return SY_OK;
+}
+
+int bench_peaks_now(struct bench_machine *machine, struct sy_error *err)
+{
+    return machine->f32 > 0 ? measure_with(peaks, machine, err) : SY_OK;
 }
 
 int bench_over_processes(const struct syi_launch *l)

@@ -114,7 +114,7 @@ for case in gemm:33x40x24 attention:2x9x17x2 optimizer:3x64x96 moe:2x64x16x32; d
     case $case in
     gemm*)
         says out '"name":"tn 33x40x24"'
-        positive median_us min_us percent_of_peak median_percent min_percent
+        positive median_us min_us peak_gflops percent_of_peak median_percent min_percent
         ;;
     attention*)
         says out '"name":"cross 2x9x17x2 backward"'
@@ -130,6 +130,11 @@ for case in gemm:33x40x24 attention:2x9x17x2 optimizer:3x64x96 moe:2x64x16x32; d
         ;;
     esac
 done
+
+# A product's percent is of the peak measured beside it.
+exits 0 "$program" bench gemm --shape 64x256x256 --seconds 0.01 --threads 2
+awk '$2 == "64x256x256" { off = 100 * $5 / $6 - $7; if (off * off > 0.04 || $6 <= 0) exit 1; rows++ }
+    END { exit rows != 3 }' "$here/out" || fail "percent_of_peak is not of peak_gflops: $(grep 64x256x256 "$here/out")"
 
 exits 0 "$program" bench gemm --shape 33x40x24 --places 3 --seconds 0.001 --threads 2 --json
 one_document
