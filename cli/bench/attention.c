@@ -104,6 +104,7 @@ static void put(struct bench_micro *micro, const struct shape *s, const char *pa
         {"mean_us", 1e6 * row->seconds / calls, 1},
         {"min_us", 1e6 * row->least, 1},
         {"gflops", 1e-9 * rate, 1},
+        {"peak_gflops", 1e-9 * bench_peak(&micro->machine, micro->dtype), 1},
         {"percent_of_peak", bench_share(&micro->machine, micro->dtype, rate), 1},
         {"gb_per_second", 1e-9 * row->bytes / calls / row->least, 1}};
     bench_put_row(micro->out, label, numbers, SYI_COUNT(numbers));
@@ -114,7 +115,8 @@ static int try_shape(struct bench_micro *micro, const struct shape *s, struct sy
     struct recording r = {.shape = *s};
     struct bench_times times;
     struct bench_rows rows;
-    int status = record(micro, &r, err);
+    int status = bench_peaks_now(&micro->machine, err);
+    if (!status) status = record(micro, &r, err);
     if (status) return status;
     struct bench_trial trial = {.program = r.p, .fill = fill, .arg = &r};
     status = bench_try(micro, &trial, &times, &rows, err);

@@ -118,7 +118,7 @@ for case in gemm:33x40x24 attention:2x9x17x2 optimizer:3x64x96 moe:2x64x16x32; d
         ;;
     attention*)
         says out '"name":"cross 2x9x17x2 backward"'
-        positive mean_us min_us gflops
+        positive mean_us min_us gflops peak_gflops percent_of_peak
         ;;
     optimizer*)
         says out '"name":"schedule_free"'
