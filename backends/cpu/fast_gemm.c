@@ -185,7 +185,7 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
                   panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
-    if (plan->streamed) return greatest(words, streamed_rows(plan) * plan->gemm.depth);
+    if (plan->streamed) return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth));
     return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
 }
 
