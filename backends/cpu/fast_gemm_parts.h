@@ -95,7 +95,7 @@
 /* Of at most so many rows of an expert, so many of them at a time, B may be read row by row (fast_gemm_streamed.c), so many columns of
  * it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. On the same condition the next chunk of
  * x^T y is fetched (plan->copied). */
-#if !defined(SYCPU_PAIRS) && !IS_AVX2
+#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
 #    define HAS_STREAMED 1
 #else
 #    define HAS_STREAMED 0

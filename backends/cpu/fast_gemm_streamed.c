@@ -16,6 +16,8 @@
 /* A line of each of the rows in so many bytes is fetched in turn: memory answers those of several pages sooner than as many of one. */
 #    define TURN_BYTES (32 * 1024)
 
+_Static_assert(STREAMED_HEIGHT <= 3 * LANES, "fast_gemm_pack_turned takes three vectors of rows");
+
 /* Some rows of an expert times a strip of its weights. */
 struct strip {
     const float *w; /* [rows, vectors * LANES] */
@@ -39,37 +41,39 @@ struct strip {
 #    define STORE(i)   vec_store(out + i * LANES, c##i);
 
 /* Vectors [v, end), their sums to `out`. Beside each row a line of the next strip is fetched. */
-#    define DEFINE_STRIP(HEIGHT)                                                                             \
-        static void strip_##HEIGHT(const struct strip *s, int64_t v, int64_t end, float *out)                \
+#    define DEFINE_STRIP(name, HEIGHT, ROWS)                                                                 \
+        static void name(const struct strip *s, int64_t v, int64_t end, float *out)                          \
         {                                                                                                    \
             const int64_t size = HEIGHT * LANES, turns = divide_up(s->rows, s->turn) * v;                    \
             const float *next = s->next + turns / s->vectors * s->turn * s->stride;                          \
             int64_t line = turns % s->vectors;                                                               \
             for (; v < end; v++, out += size) {                                                              \
                 const float *w = s->w + v * LANES, *x = s->x, *sums = s->sums + v * size, *pending = sums;   \
-                ROWS_##HEIGHT(LOAD) for (int64_t left = s->rows; left > 0; left -= s->turn)                  \
-                {                                                                                            \
+                ROWS(LOAD)                                                                                   \
+                for (int64_t left = s->rows; left > 0; left -= s->turn) {                                    \
                     const float *far = next + line * LANES;                                                  \
                     for (int64_t i = least(left, s->turn); i > 0; i--) {                                     \
                         const vec wk = vec_load(w);                                                          \
                         __builtin_prefetch(far, 0, 2);                                                       \
-                        ROWS_##HEIGHT(STEP_ON) w += s->stride, far += s->stride, x += s->width;              \
+                        ROWS(STEP_ON)                                                                        \
+                        w += s->stride, far += s->stride, x += s->width;                                     \
                     }                                                                                        \
                     if (++line == s->vectors) line = 0, next += s->turn * s->stride;                         \
                 }                                                                                            \
                 for (int i = 0; i < s->merges; i++) {                                                        \
                     pending -= s->level;                                                                     \
-                    ROWS_##HEIGHT(ADD)                                                                       \
+                    ROWS(ADD)                                                                                \
                 }                                                                                            \
                 if (s->last) {                                                                               \
-                    ROWS_##HEIGHT(CLOSE)                                                                     \
+                    ROWS(CLOSE)                                                                              \
                 }                                                                                            \
-                ROWS_##HEIGHT(STORE)                                                                         \
+                ROWS(STORE)                                                                                  \
             }                                                                                                \
         }
-#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26) X(28)
-#    define NAME(HEIGHT)   strip_##HEIGHT,
-EACH_HEIGHT(DEFINE_STRIP)
+#    define STRIP_OF(height) DEFINE_STRIP(strip_##height, height, ROWS_##height)
+#    define NAME(height)     strip_##height,
+#    define EACH_HEIGHT(X)   X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26) X(28)
+EACH_HEIGHT(STRIP_OF)
 typedef void strip_fn(const struct strip *, int64_t, int64_t, float *);
 static strip_fn *const strip_of[STREAMED_HEIGHT / 2 + 1] = {NULL, EACH_HEIGHT(NAME)}; /* by half the height */
 
