@@ -125,17 +125,11 @@ static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_g
         fast_gemm_put(plan, c + slot[i] * gemm->columns, vec_load(worker->edge + i * LANES));
 }
 
-/* Of packed buffer rows that are computed at once. */
-static int64_t width_of(int64_t rows)
-{
-    return divide_up(rows, HALF_LANES) * HALF_LANES;
-}
-
 /* All rows in equal parts. As whole vectors they always fit in the scratch. */
 static int64_t rows_at_once(const struct sycpu_gemm_plan *plan, int64_t all)
 {
     const int64_t rows = equal_parts(all, AT_ONCE), room = plan->b_words * STEP / plan->gemm.depth;
-    return divide_up(all, rows) * width_of(rows) <= room ? rows : equal_parts(all, LANES);
+    return divide_up(all, rows) * turned_width(rows) <= room ? rows : equal_parts(all, LANES);
 }
 
 void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
@@ -147,11 +141,7 @@ void fast_gemm_compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_
     const int64_t rows = rows_at_once(plan, worker->rows);
     struct columns t;
     t.stride = t.depth = gemm->depth / STEP;
-    t.width = width_of(rows);
-    fast_gemm_list_slots(gemm, expert, worker);
-    for (int64_t i = 0; i * rows < worker->rows; i++)
-        fast_gemm_pack_turned(plan, expert, worker, i * rows, (int)t.width,
-                              worker->b + i * t.width * t.depth);
+    t.width = fast_gemm_pack_parts(plan, expert, worker, rows, worker->b);
     for (int64_t column = first; column < end; column += LANES) {
         t.w = w + column * t.stride;
         fast_gemm_fetch_rows(gemm, expert + 1, (column - first) / LANES, (end - first) / LANES);

@@ -255,3 +255,13 @@ void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
         row[i] = a + worker->slot[least(first + i, worker->rows - 1)] * gemm->a_width;
     fast_gemm_pack_vectors(row, width, gemm->depth, to);
 }
+
+int64_t fast_gemm_pack_parts(const struct sycpu_gemm_plan *plan, int64_t expert,
+                             struct sycpu_gemm_worker *worker, int64_t rows, float *to)
+{
+    const int64_t width = turned_width(rows), size = width * plan->gemm.depth / STEP;
+    fast_gemm_list_slots(&plan->gemm, expert, worker);
+    for (int64_t i = 0; i * rows < worker->rows; i++)
+        fast_gemm_pack_turned(plan, expert, worker, i * rows, (int)width, to + i * size);
+    return width;
+}

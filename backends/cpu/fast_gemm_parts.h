@@ -539,6 +539,14 @@ void fast_gemm_list_slots(const struct sycpu_gemm *gemm, int64_t expert, struct 
  * repeated. */
 void fast_gemm_pack_turned(const struct sycpu_gemm_plan *plan, int64_t expert,
                            const struct sycpu_gemm_worker *worker, int64_t first, int width, float *to);
+/* Columns of such a panel that has room for so many rows. */
+static inline int64_t turned_width(int64_t rows)
+{
+    return divide_up(rows, HALF_LANES) * HALF_LANES;
+}
+/* All rows of the expert in such panels, `rows` to each, one after the other, and to worker->slot. Gives their width. */
+int64_t fast_gemm_pack_parts(const struct sycpu_gemm_plan *plan, int64_t expert,
+                             struct sycpu_gemm_worker *worker, int64_t rows, float *to);
 
 /* Where the rows of a tile lie in A, if they can be read there as a panel of `rows` rows: the slots are neighbours.
  * NULL: they cannot. */

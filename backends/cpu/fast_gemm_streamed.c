@@ -9,7 +9,7 @@
 
 #if HAS_STREAMED
 
-/* Rows of weights in a strip, and of how many of the expert: to load and store their sums takes longer the more they are. */
+/* Rows of weights in a strip, of few rows of the expert and of more, whose sums take longer to load and store; rows that are few. */
 #    define STRIP      16
 #    define HIGH_STRIP 32
 #    define LOW_ROWS   16
@@ -137,7 +137,7 @@ static void compute_block(const struct sycpu_gemm_plan *plan, const struct sycpu
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const float *w = weights_of(gemm, block->expert, block->first);
-    const int64_t most = equal_parts(gemm->leaf, block->most > LOW_ROWS ? HIGH_STRIP : STRIP),
+    const int64_t rows = equal_parts(gemm->leaf, block->most > LOW_ROWS ? HIGH_STRIP : STRIP),
                   turn = TURN_BYTES / (block->vectors * LANES * (int64_t)sizeof *w);
     struct strip strip = {.stride = gemm->columns,
                           .vectors = block->vectors,
@@ -145,12 +145,12 @@ static void compute_block(const struct sycpu_gemm_plan *plan, const struct sycpu
                           .level = block->vectors * block->height * LANES};
     for (int64_t k = 0; k < gemm->depth; k += strip.rows) {
         const int64_t in_leaf = k % gemm->leaf;
-        strip.rows = least(most, gemm->leaf - in_leaf);
+        strip.rows = least(rows, gemm->leaf - in_leaf);
         strip.turn = least(turn, strip.rows);
         strip.w = w + k * gemm->columns;
         strip.next = k + strip.rows < gemm->depth ? strip.w + strip.rows * gemm->columns : block->after;
         if (block->last && k - in_leaf + gemm->leaf == gemm->depth)
-            fast_gemm_fetch_rows(gemm, block->expert + 1, in_leaf / most, divide_up(gemm->leaf, most));
+            fast_gemm_fetch_rows(gemm, block->expert + 1, in_leaf / rows, divide_up(gemm->leaf, rows));
         compute_strip(plan, worker, block, &strip, k);
     }
 }
@@ -174,17 +174,12 @@ static void compute_blocks(const struct sycpu_gemm_plan *plan, const struct sycp
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end)
 {
-    const int64_t most = equal_parts(worker->rows, STREAMED_HEIGHT), depth = plan->gemm.depth,
-                  vectors = TILE_COLUMNS / LANES;
+    const int64_t most = equal_parts(worker->rows, STREAMED_HEIGHT), vectors = TILE_COLUMNS / LANES;
     struct block block = {.expert = expert,
                           .first = first * vectors,
                           .most = most,
-                          .width = divide_up(most, HALF_LANES) * HALF_LANES,
+                          .width = fast_gemm_pack_parts(plan, expert, worker, most, worker->a),
                           .height = divide_up(most, 2) * 2};
-    fast_gemm_list_slots(&plan->gemm, expert, worker);
-    for (int64_t i = 0; i * most < worker->rows; i++)
-        fast_gemm_pack_turned(plan, expert, worker, i * most, (int)block.width,
-                              worker->a + i * block.width * depth);
     compute_blocks(plan, worker, &block, end * vectors);
 }
 

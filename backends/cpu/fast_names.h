@@ -102,6 +102,7 @@
 #define fast_gemm_pack_block        SYCPU_NAME(fast_gemm_pack_block)
 #define fast_gemm_pack_columns      SYCPU_NAME(fast_gemm_pack_columns)
 #define fast_gemm_pack_int8         SYCPU_NAME(fast_gemm_pack_int8)
+#define fast_gemm_pack_parts        SYCPU_NAME(fast_gemm_pack_parts)
 #define fast_gemm_pack_turned       SYCPU_NAME(fast_gemm_pack_turned)
 #define fast_gemm_pack_vectors      SYCPU_NAME(fast_gemm_pack_vectors)
 #define fast_gemm_shallow           SYCPU_NAME(fast_gemm_shallow)

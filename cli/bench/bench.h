@@ -62,11 +62,11 @@ int bench_machine_of(const struct syi_launch *launch, struct bench_machine *mach
                      struct sy_error *err) SYI_MUST_CHECK;
 /* Measures again and keeps the better of both: something else may have run at that time. */
 int bench_machine_again(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
-/* Measures the peaks of products anew, in some hundredths of a second: a processor changes its clock from one second to the next. */
+/* Measures the peaks of products anew, in a fifth of a second: a processor changes its clock from one second to the next. */
 int bench_peaks_now(struct bench_machine *machine, struct sy_error *err) SYI_MUST_CHECK;
 /* Peak of products of enum sy_dtype, what shares are of; bfloat16 that is faster widened to float32: that one. */
 double bench_peak(const struct bench_machine *machine, int dtype);
-/* FLOP/s in percent of that, and the least seconds of an op at the machine's limits; NaN where they are not known. */
+/* FLOP/s in percent of that, and the least seconds of an op at the machine's limits. All three are NaN where they are not known. */
 double bench_share(const struct bench_machine *machine, int dtype, double rate);
 double bench_roof(const struct bench_machine *machine, int dtype, double flops, double bytes);
 uint64_t bench_peak_memory(void); /* most bytes this process has had in memory */

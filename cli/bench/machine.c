@@ -94,7 +94,7 @@ static int measure(void *arg, void *result, struct sy_error *err)
     int status = syi_threads_new(machine->threads, 1, &pool, err);
     if (status) return status;
     bench_loops_fill();
-    if (effort->copy_bytes) { /* first, for threads may begin on one core */
+    if (effort->copy_bytes) { /* first: threads may begin on one core, and leave it meanwhile */
         machine->registers_f32 = rate_of(pool, bench_loop_on_registers(SY_F32), machine->threads, effort);
         machine->registers_bf16 = rate_of(pool, bench_loop_on_registers(SY_BF16), machine->threads, effort);
         status = measure_copy(pool, effort, machine, err);
@@ -192,12 +192,13 @@ int bench_machine_of(const struct syi_launch *launch, struct bench_machine *mach
 
 double bench_peak(const struct bench_machine *machine, int dtype)
 {
+    if (machine->f32 <= 0) return NAN;
     return dtype == SY_BF16 ? fmax(machine->bf16, machine->f32) : machine->f32;
 }
 
 double bench_share(const struct bench_machine *machine, int dtype, double rate)
 {
-    return machine->f32 > 0 ? 100 * rate / bench_peak(machine, dtype) : NAN;
+    return 100 * rate / bench_peak(machine, dtype);
 }
 
 double bench_roof(const struct bench_machine *machine, int dtype, double flops, double bytes)

@@ -164,7 +164,7 @@ positive product_gflop percent_of_peak
 # of_processor ARGUMENTS...: whether its output has such a number.
 of_processor() {
     exits 0 "$program" bench "$@" --threads 1 --json
-    grep -q 'peak_f32\|percent_of_peak\|roofline\|median_percent\|to_bound' "$here/out"
+    grep -q 'peak_f32\|peak_gflops\|percent_of_peak\|roofline\|median_percent\|to_bound' "$here/out"
 }
 price='"reproducible":{"on_seconds":[0-9.e-]*,"off_seconds":[0-9.e-]*,"price_percent":'
 if [ -n "${SY_TEST_PLUGINS-}" ]; then

@@ -189,23 +189,23 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
-/* Experts of up to 86 rows, whose weights are read row by row if the L2 cache is large: rows in one to four parts, or too many for it;
+/* Experts of up to 86 rows, whose weights are read row by row if the L2 cache is large: rows in one to three parts, or too many for it;
  * leaves of one strip and more, the last of fewer rows; columns in two blocks. */
 Test(gemm, experts_whose_weights_are_read_row_by_row)
 {
     static const struct shape shapes[] = {{4, 1, 0, 72, 64}, {3, 2, 0, 48, 96}, {2, 1, 0, 33, 1056}};
-    static const int slots[] = {2, 14, 17, 43, 86};
+    static const int slots[] = {2, 14, 17, 43, 84, 86};
     static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
     setenv("SY_TEST_L2_BYTES", "4194304", 1);
     for (int i = 0; i < 3; i++)
-        for (int j = 0; j < (i < 2 ? 5 : 3); j++)
+        for (int j = 0; j < (i < 2 ? 6 : 3); j++)
             for (int leaves = 1; leaves <= 3; leaves += 2) {
                 struct shape s = shapes[i];
                 s.slots = slots[j];
                 check(ops[i == 1], &s, s.k / leaves, -20, 0);
             }
     setenv("SY_TEST_L2_BYTES", "0", 1);
-    for (int j = 0; j < 5; j++) {
+    for (int j = 0; j < 6; j++) {
         struct shape s = shapes[0];
         s.slots = slots[j];
         check(ops[0], &s, s.k, -20, 0);
