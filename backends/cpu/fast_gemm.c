@@ -51,7 +51,8 @@
 #define CHUNK_ROWS   512
 #define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
-/* Of x^T y by AVX-512, least steps and most columns. */
+/* Of x^T y by AVX-512, panels of columns of a block, least steps and most columns. */
+#define COPIED_PANELS  8
 #define COPIED_STEPS   2048
 #define COPIED_COLUMNS 4096
 /* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
@@ -95,12 +96,12 @@ static int is_long(const struct sycpu_gemm_plan *plan)
     return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
-/* Whether the next chunk of x^T y is fetched: of so many steps, for of fewer, or of more columns, it gains nothing. */
+/* Whether the next chunk of x^T y is packed meanwhile: of so many steps, for of fewer, or of more columns, it gains nothing. */
 static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
     return plan->ahead && plan->gemm.form == SYCPU_GEMM_TN && !plan->gemm.filled &&
-           plan->steps >= COPIED_STEPS && plan->gemm.columns % TILE_COLUMNS == 0 &&
-           plan->gemm.columns <= COPIED_COLUMNS;
+           plan->steps >= COPIED_STEPS && plan->gemm.rows >= LANES &&
+           plan->gemm.columns % TILE_COLUMNS == 0 && plan->gemm.columns <= COPIED_COLUMNS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
@@ -227,7 +228,7 @@ static void plan_blocks(struct sycpu_gemm_plan *plan)
         plan->b_panels = 1;
     } else if (plan->blocks) {
         plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
-        plan->b_panels = least(CHUNK_PANELS, plan->group_panels);
+        plan->b_panels = least(plan->copied ? COPIED_PANELS : CHUNK_PANELS, plan->group_panels);
     }
 }
 
@@ -259,7 +260,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan_groups(&plan);
     plan_blocks(&plan);
     plan_trees(&plan);
-    plan.b_words = b_in_panels(gemm) ? 0 : (plan.copied ? 1 : plan.b_panels) * b_panel_size(plan.steps);
+    plan.b_words = b_in_panels(gemm) ? 0 : plan.b_panels * b_panel_size(plan.steps);
     if (plan.buffered) plan.b_words = greatest(plan.b_words, 2 * buffer_size(&plan));
     if (plan.tokens) plan.b_words = greatest(plan.b_words, plan.panels * b_panel_size(plan.tokens));
     if (plan.own && gemm->form == SYCPU_GEMM_NT) {
@@ -270,6 +271,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
             plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
     }
     plan.a_words = a_words_of(&plan);
+    if (plan.copied) plan.a_words *= 2, plan.b_words *= 2; /* of a chunk and of the next */
     plan.worker_size = 2 * round_floats(gemm->leaves) + 2 * round_floats(plan.block_panels * TILE_ROWS) +
                        plan.a_words + plan.b_words + pending_size(&plan) + TILE_SIZE;
     return plan;

@@ -12,7 +12,7 @@
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. By vectors a panel of
  * columns stays in the L1 cache and rows pass it by. By AVX-512, where the L2 cache is large (plan->copied), a chunk may be a part of a
- * leaf, the first tile of a column copies its panel of y for the others, and the next chunk is fetched between the steps of all.
+ * leaf, and the next one is packed between the steps of tiles (fast_gemm_copied.c).
  * x w and x w^T over a vocabulary (the gradient of what gives logits): like x^T y, but a chunk may be a part of a leaf. A few panels
  * of so many steps fill the L2 cache, so rows would be copied again for every few columns. */
 #include "config.h"
@@ -40,9 +40,8 @@ static void take_leaves(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_wo
     worker->end_leaf = leaf;
 }
 
-/* The first chunk of the contraction, or the next one; 0: there is none. */
-static int take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int first,
-                      int64_t *left)
+int fast_gemm_take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int first,
+                         int64_t *left)
 {
     int64_t leaf = first ? 0 : worker->open ? worker->first_leaf : worker->end_leaf;
     if (leaf == worker->leaves) return 0;
@@ -57,16 +56,11 @@ static int take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_work
     return 1;
 }
 
-/* Rows [row, row + rows) of C by n panels of columns from `panel` on; rows at most 0: there is none. */
-struct block {
-    int64_t row, rows, panel, n;
-};
-
 static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                          int64_t expert, const struct block *block)
+                          int64_t expert, const struct sycpu_gemm_block *block)
 {
     int64_t left = 0;
-    for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
+    for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
         if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, block->panel, block->n);
         fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
         for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < block->rows; i++)
@@ -74,50 +68,6 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
         for (int64_t i = 0; WHOLE == 1 && i < block->n; i++)
             fast_gemm_compute_column(plan, worker, expert, block->panel + i);
     }
-}
-
-/* What a block fetches of x and of y beside its panels of columns, those of x beside the first `of_x`. */
-struct next_chunk {
-    struct sycpu_gemm_ahead x, y;
-    int64_t of_x;
-};
-
-/* The chunk of `block` that begins with that step, to be fetched beside n panels of so many steps each. */
-static struct next_chunk look_at_chunk(const struct sycpu_gemm_plan *plan, const struct block *block,
-                                       int64_t step, int64_t rows, int64_t n, int64_t steps)
-{
-    const struct sycpu_gemm *gemm = &plan->gemm;
-    if (block->rows <= 0) return (struct next_chunk){.of_x = 0};
-    const int64_t columns = block->n * TILE_COLUMNS, column = block->panel * TILE_COLUMNS,
-                  of_x = least(n - 1, divide_up(n * block->rows, block->rows + columns));
-    const operand *x = (const operand *)gemm->a + step * gemm->a_width + block->row,
-                  *y = (const operand *)gemm->b + step * gemm->columns + column;
-    return (struct next_chunk){gemm_rows_ahead(x, gemm->a_width, block->rows, rows, of_x * steps),
-                               gemm_rows_ahead(y, gemm->columns, columns, rows, (n - of_x) * steps), of_x};
-}
-
-/* x^T y by vectors: a block whose rows of y are copied by the tiles that read them first. Meanwhile the next chunk of both operands
- * comes, that of the block `next` at last. */
-static void compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                           int64_t expert, const struct block *block, const struct block *next)
-{
-    int64_t left = 0;
-    worker->direct = 1;
-    worker->first_b = block->panel;
-    for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
-        const int64_t done = worker->from + worker->taken, step = done < worker->depth ? done : 0,
-                      steps = divide_up(block->rows, TILE_ROWS) * worker->taken;
-        const struct next_chunk chunk = look_at_chunk(
-            plan, step ? block : next, step, least(plan->chunk, worker->depth - step), block->n, steps);
-        fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
-        for (int64_t i = 0; i < block->n; i++) {
-            worker->ahead = i < chunk.of_x ? chunk.x : chunk.y;
-            worker->ahead.done = (i < chunk.of_x ? i : i - chunk.of_x) * steps;
-            fast_gemm_compute_column(plan, worker, expert, block->panel + i);
-        }
-    }
-    worker->ahead.b = NULL;
-    worker->direct = 0;
 }
 
 /* Bytes of a panel of B to fetch beside each WHOLE steps of a tile, so that the next chunk is near once `panels` tiles have
@@ -129,7 +79,7 @@ static int64_t share_of_chunk(int64_t panels)
 
 /* x w and x w^T with rows that stay. Chunks of a panel follow each other in memory, as do panels. */
 static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                                 int64_t expert, const struct block *block)
+                                 int64_t expert, const struct sycpu_gemm_block *block)
 {
     int64_t left = 0;
     worker->from = 0;
@@ -139,7 +89,7 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
     for (int64_t panel = block->panel; panel < block->panel + block->n; panel++) {
         const float *b = b_panel_of(&plan->gemm, expert, panel);
         worker->first_b = panel;
-        for (int first = 1; take_chunk(plan, worker, first, &left); first = 0) {
+        for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
             worker->ahead.b = (const char *)(b + (worker->from + worker->taken) * TILE_COLUMNS);
             fast_gemm_compute_column(plan, worker, expert, panel);
         }
@@ -150,19 +100,21 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
-    const int64_t height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS,
-                  width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels),
-                  wide = divide_up(panels, width), all = divide_up(end - row, height) * wide;
-    struct block next = {row, least(height, end - row), panel, least(width, panels)};
-    for (int64_t i = 1; i <= all; i++) {
-        const struct block block = next;
-        const int64_t below = i / wide * height, right = i % wide * width;
-        next = (struct block){row + below, least(height, end - row - below), panel + right,
-                              least(width, panels - right)};
+    struct sycpu_gemm_blocks blocks = {.row = row, .end = end, .panel = panel, .panels = panels};
+    blocks.height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS;
+    blocks.width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels);
+    blocks.across = divide_up(panels, blocks.width);
+    blocks.all = divide_up(end - row, blocks.height) * blocks.across;
+#if HAS_STREAMED
+    if (plan->copied) {
+        fast_gemm_compute_copied(plan, worker, expert, &blocks);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < blocks.all; i++) {
+        const struct sycpu_gemm_block block = gemm_block(&blocks, i);
         if (plan->rows_stay)
             compute_staying_rows(plan, worker, expert, &block);
-        else if (plan->copied)
-            compute_copied(plan, worker, expert, &block, &next);
         else
             compute_block(plan, worker, expert, &block);
     }

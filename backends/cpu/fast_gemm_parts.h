@@ -94,7 +94,7 @@
 #endif
 /* Of at most so many rows of an expert, so many of them at a time, B may be read row by row (fast_gemm_streamed.c), so many columns of
  * it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. On the same condition the next chunk of
- * x^T y is fetched (plan->copied). */
+ * x^T y is copied meanwhile (plan->copied). */
 #if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
 #    define HAS_STREAMED 1
 #else
@@ -191,27 +191,12 @@ enum sycpu_gemm_how {
     SYCPU_GEMM_ROUND_STREAM /* with SYCPU_TILES: both, in whole lines */
 };
 
-/* Rows that are read next, fetched from memory while those before are multiplied. */
+/* With SYCPU_TILES: what is read next, fetched from memory while what is before is multiplied. */
 struct sycpu_gemm_ahead {
-    const char *b;  /* the first; NULL: none are fetched */
-    int64_t stride; /* bytes from row to row */
-    int64_t size;   /* bytes fetched at a time, in whole lines; with SYCPU_TILES beside each WHOLE steps */
-    int64_t pieces; /* of that size in a row */
-    int64_t every;  /* steps from one piece to the next. Not with SYCPU_TILES */
-    int64_t done;   /* steps of the tiles before */
+    const char *b; /* NULL: nothing is fetched */
+    int64_t size;  /* bytes beside each WHOLE steps, in whole lines */
+    int64_t done;  /* steps of the tiles before */
 };
-
-/* `width` elements of each of so many rows, to be fetched beside so many steps of tiles, line by line. */
-static inline struct sycpu_gemm_ahead gemm_rows_ahead(const operand *from, int64_t stride, int64_t width,
-                                                      int64_t rows, int64_t steps)
-{
-    const int64_t element = sizeof(operand), lines = divide_up(width * element, 64);
-    return (struct sycpu_gemm_ahead){.b = (const char *)from,
-                                     .stride = stride * element,
-                                     .size = 64,
-                                     .pieces = lines,
-                                     .every = greatest(1, steps / (rows * lines))};
-}
 
 /* Rows of B that are copied to panels of BUFFERED_STEPS steps, a line of TILE_COLUMNS words beside each step of a tile. */
 struct sycpu_gemm_lines {
@@ -250,8 +235,9 @@ struct sycpu_gemm_tile {
     const void *next;   /* the panel of B after this one, to be fetched in time; NULL: B is near */
     int64_t steps;      /* of a panel of B, with next, and of those of fast_gemm_shallow */
     struct sycpu_gemm_ahead ahead;
-    struct sycpu_gemm_lines *lines; /* at least as many as the tile has steps; NULL: none */
-    float *copy;                    /* gets the panel, packed; NULL: not wanted */
+    struct sycpu_gemm_pieces *pieces; /* with plan->copied: what is copied beside its steps, else NULL */
+    struct sycpu_gemm_lines *lines;   /* at least as many as the tile has steps; NULL: none */
+    float *copy;                      /* with next: gets the panel, packed; NULL: not wanted */
     float *pending;   /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
     void *c;          /* result */
     int64_t c_stride; /* elements between its rows */
@@ -292,7 +278,7 @@ struct sycpu_gemm_plan {
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
     int ahead;              /* 1: of float32, the L2 cache has room for what is read next */
-    int copied; /* 1: of these B is not packed, the first panel of A copies it for the others; the next chunk is fetched */
+    int copied;             /* 1: of these the next chunk is packed beside the tiles of the one at hand */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
     int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few rows */
@@ -340,22 +326,23 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;            /* with direct: the panel that follows */
-    struct sycpu_gemm_ahead ahead; /* with chunks: what is fetched */
-    int64_t tree;                  /* plan->tree where the trees of a block grow together, else 0 */
-    float *pending;                /* tiles of the tree of leaves */
-    float *edge;                   /* a tile that cannot be written to C directly */
-    struct sycpu_gemm_rest *rest;  /* with SYCPU_TILES: what the last tile left to do */
-    struct sycpu_gemm_held held;   /* with plan->buffered */
-    int64_t rows;                  /* of C that the expert has */
-    int64_t depth;                 /* of the contraction that the expert has, in steps */
-    int64_t leaves;                /* 1 where the contraction is empty */
-    int64_t from, taken;           /* steps of the contraction at hand: all, but in chunks */
-    int64_t first_leaf, end_leaf;  /* the leaves of these steps */
-    int begun, open;               /* 1: they are a part of a leaf, not its first; not its last */
-    int64_t row_panels;            /* panels of A in all */
-    int64_t panel_rows;            /* rows in each of them but the last */
-    int64_t block_rows;            /* of A that are packed */
+    const void *next_b;               /* with direct: the panel that follows */
+    struct sycpu_gemm_ahead ahead;    /* with chunks: what is fetched */
+    struct sycpu_gemm_pieces *pieces; /* with plan->copied: what is copied, else NULL */
+    int64_t tree;                     /* plan->tree where the trees of a block grow together, else 0 */
+    float *pending;                   /* tiles of the tree of leaves */
+    float *edge;                      /* a tile that cannot be written to C directly */
+    struct sycpu_gemm_rest *rest;     /* with SYCPU_TILES: what the last tile left to do */
+    struct sycpu_gemm_held held;      /* with plan->buffered */
+    int64_t rows;                     /* of C that the expert has */
+    int64_t depth;                    /* of the contraction that the expert has, in steps */
+    int64_t leaves;                   /* 1 where the contraction is empty */
+    int64_t from, taken;              /* steps of the contraction at hand: all, but in chunks */
+    int64_t first_leaf, end_leaf;     /* the leaves of these steps */
+    int begun, open;                  /* 1: they are a part of a leaf, not its first; not its last */
+    int64_t row_panels;               /* panels of A in all */
+    int64_t panel_rows;               /* rows in each of them but the last */
+    int64_t block_rows;               /* of A that are packed */
     int64_t kept_expert, kept_row, kept_rows; /* with plan->kept: of whom, from where on, how many; 0: none */
 };
 
@@ -560,9 +547,34 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 
 /* ---- fast_gemm_chunks.c, with plan->chunk ---- */
 
+/* Rows [row, row + rows) of C by n panels of columns from `panel` on. */
+struct sycpu_gemm_block {
+    int64_t row, rows, panel, n;
+};
+/* A part of C, cut into `all` blocks, of equal size but for those at the edges; row by row of them. */
+struct sycpu_gemm_blocks {
+    int64_t row, end, panel, panels;
+    int64_t height, width; /* of a block: rows, panels */
+    int64_t across, all;   /* blocks in a row of them; in all */
+};
+static inline struct sycpu_gemm_block gemm_block(const struct sycpu_gemm_blocks *b, int64_t i)
+{
+    const int64_t below = i / b->across * b->height, right = i % b->across * b->width;
+    return (struct sycpu_gemm_block){b->row + below, least(b->height, b->end - b->row - below),
+                                     b->panel + right, least(b->width, b->panels - right)};
+}
+/* To the first chunk of the contraction, or to the next one; 0: there is none. left: scratch of the caller. */
+int fast_gemm_take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker, int first,
+                         int64_t *left);
 /* Rows [row, end) of C of an expert: `panels` panels of columns from `panel` on, which NN and NT have packed. */
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
+
+/* ---- fast_gemm_copied.c, with plan->copied ---- */
+
+/* These blocks of C, TN. */
+void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
+                              int64_t expert, const struct sycpu_gemm_blocks *blocks);
 
 /* ---- fast_gemm_strips.c, with HAS_STRIPS ---- */
 

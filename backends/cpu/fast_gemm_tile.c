@@ -4,7 +4,7 @@
  * tile (an array would be written to memory at every step). Knows nothing of matrices larger than a tile. */
 #include "config.h"
 
-#include "backends/cpu/fast_gemm_parts.h"
+#include "backends/cpu/fast_gemm_pieces.h"
 
 /* Steps from the one at hand to the one fetched: rows of an unpacked B lie too far apart for the processor to
  * guess. FAR: from memory, into the L2 cache, since of rows a power of two apart the L1 cache holds few. */
@@ -43,32 +43,16 @@
     c##i##0 = vec_max(vec_zero(), c##i##0);                                                                  \
     c##i##1 = vec_max(vec_zero(), c##i##1);
 
-/* What a tile fetches into the L2 cache while it computes. All in registers: what the loop stores might be the tile itself to the
- * compiler, which would read its members again at each step. */
+/* The panel after this one, fetched into the L2 cache step by step while a tile computes. All in registers: what the loop stores might
+ * be the tile itself to the compiler, which would read its members again at each step. */
 struct ahead {
-    const char *row;     /* the next piece */
-    int64_t last;        /* its last byte */
-    int64_t step, jump;  /* bytes to what comes next; besides, when `left` of them are done */
-    int64_t left, again; /* again: `left` after that */
-    int64_t wait, every; /* steps to the next piece; from one to the next */
+    const char *row;    /* the next step */
+    int64_t last;       /* its last byte */
+    int64_t step, jump; /* bytes to what comes next; besides, after `left` steps */
+    int64_t left;
 };
 
-/* Whole rows, one after the other. */
-static struct ahead look_at_rows(const struct sycpu_gemm_ahead *rows)
-{
-    const int64_t done = rows->done / rows->every, row = done / rows->pieces, piece = done % rows->pieces;
-    return (struct ahead){.row = rows->b + row * rows->stride + piece * rows->size,
-                          .last = rows->size - 1,
-                          .step = rows->size,
-                          .jump = rows->stride - rows->pieces * rows->size,
-                          .left = rows->pieces - piece,
-                          .again = rows->pieces,
-                          .wait = rows->every - rows->done % rows->every,
-                          .every = rows->every};
-}
-
-/* The panel after this one, a step at a time. */
-static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
+static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
 {
     const char *b = tile->b;
     const int64_t stride = tile->b_stride * element;
@@ -76,35 +60,18 @@ static struct ahead look_at_next(const struct sycpu_gemm_tile *tile, int64_t k, 
                           .last = TILE_COLUMNS * element - 1,
                           .step = stride,
                           .jump = (const char *)tile->next - (b + tile->steps * stride),
-                          .left = tile->steps - k - FAR,
-                          .again = INT64_MAX,
-                          .wait = 1,
-                          .every = 1};
-    if (ahead.left <= 0) ahead.row += ahead.jump, ahead.left = ahead.again;
+                          .left = tile->steps - k - FAR};
+    if (ahead.left <= 0) ahead.row += ahead.jump, ahead.left = INT64_MAX;
     return ahead;
 }
 
-/* element: bytes of one of B. */
-static inline struct ahead look_ahead(const struct sycpu_gemm_tile *tile, int64_t k, int64_t element)
-{
-    if (tile->ahead.b) return look_at_rows(&tile->ahead);
-    return tile->next ? look_at_next(tile, k, element) : (struct ahead){.wait = INT64_MAX};
-}
-
-/* Pieces, one after the other as they become due. */
-ALWAYS_INLINE void fetch_piece(struct ahead *ahead)
+ALWAYS_INLINE void fetch_next(struct ahead *ahead)
 {
     __builtin_prefetch(ahead->row, 0, 2);
     if (ahead->last >= 64) /* two lines */
         __builtin_prefetch(ahead->row + ahead->last, 0, 2);
     ahead->row += ahead->step;
-    if (--ahead->left == 0) ahead->row += ahead->jump, ahead->left = ahead->again;
-}
-ALWAYS_INLINE void fetch_due(struct ahead *ahead)
-{
-    if (--ahead->wait > 0) return;
-    fetch_piece(ahead);
-    ahead->wait = ahead->every;
+    if (--ahead->left == 0) ahead->row += ahead->jump;
 }
 
 /* A step of B into the L1 cache. */
@@ -118,7 +85,7 @@ ALWAYS_INLINE void fetch_step(const void *b, int64_t bytes)
  * of C takes half a cycle each instruction beside them counts, and twice as much where another program runs on the same core. */
 static inline int is_fed(const struct sycpu_gemm_tile *tile)
 {
-    return IS_AVX2 && tile->b_stride == TILE_COLUMNS && !tile->next && !tile->ahead.b && !tile->copy;
+    return IS_AVX2 && tile->b_stride == TILE_COLUMNS && !tile->next && !tile->copy;
 }
 
 /* B as it is read: floats, or int8 times the scales of the columns. */
@@ -127,22 +94,32 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
 #define INT8_SCALES const vec s0 = vec_load(tile->scale), s1 = vec_load(tile->scale + LANES)
 #define INT8_LOAD   const vec b0 = vec_mul(vec_load_int8(b), s0), b1 = vec_mul(vec_load_int8(b + LANES), s1)
 
-/* The steps of a leaf: how B is loaded, last, and what is done before and after the rows of each. */
-#define STEPS(ROWS, stride, BEFORE, AFTER, ...)                                                              \
-    for (const float *end = a + depth * TILE_ROWS; a != end; a += TILE_ROWS) {                               \
+/* Some steps of a leaf: how B is loaded, last, and what is done before and after the rows of each. */
+#define STEPS(ROWS, n, stride, BEFORE, AFTER, ...)                                                           \
+    for (const float *end = a + (n)*TILE_ROWS; a != end; a += TILE_ROWS) {                                   \
         __VA_ARGS__;                                                                                         \
         BEFORE;                                                                                              \
         ROWS(ROW_STEP)                                                                                       \
         AFTER;                                                                                               \
         b += stride;                                                                                         \
     }
-#define FETCH(NUMBER)                                                                                        \
-    fetch_step(b + near, TILE_COLUMNS * sizeof(NUMBER));                                                     \
-    fetch_due(&ahead)
+#define FETCH(NUMBER) fetch_step(b + near, TILE_COLUMNS * sizeof(NUMBER))
 #define COPY                                                                                                 \
     vec_store(copy, b0);                                                                                     \
     vec_store(copy + LANES, b1);                                                                             \
     copy += TILE_COLUMNS
+
+/* A leaf, a piece copied beside every few steps of it. */
+#define STEPS_WITH_PIECES(ROWS, ...)                                                                         \
+    struct sycpu_gemm_pieces *pieces = tile->pieces;                                                         \
+    for (int64_t n, left = depth; left > 0; left -= n) {                                                     \
+        n = least(left, pieces->wait);                                                                       \
+        STEPS(ROWS, n, TILE_COLUMNS, , , __VA_ARGS__)                                                        \
+        pieces->wait -= n;                                                                                   \
+        if (pieces->wait > 0) continue;                                                                      \
+        copy_piece(pieces);                                                                                  \
+        pieces->wait = pieces->every;                                                                        \
+    }
 
 /* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
  * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of
@@ -162,21 +139,23 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
         if (IS_AVX2 && tile->lines) {                                                                        \
             struct sycpu_gemm_lines lines = *tile->lines;                                                    \
             lines.left -= depth;                                                                             \
-            STEPS(ROWS, TILE_COLUMNS, , copy_line(&lines), LOAD)                                             \
+            STEPS(ROWS, depth, TILE_COLUMNS, , copy_line(&lines), LOAD)                                      \
             *tile->lines = lines;                                                                            \
         } else if (is_fed(tile)) {                                                                           \
-            STEPS(ROWS, TILE_COLUMNS, , , LOAD)                                                              \
-        } else {                                                                                             \
+            STEPS(ROWS, depth, TILE_COLUMNS, , , LOAD)                                                       \
+        } else if (HAS_STREAMED && sizeof(NUMBER) == sizeof(float) && tile->pieces) {                        \
+            STEPS_WITH_PIECES(ROWS, LOAD)                                                                    \
+        } else if (tile->copy) {                                                                             \
             struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                        \
             const int64_t near = AHEAD * stride;                                                             \
-            if (tile->copy) {                                                                                \
-                float *copy = tile->copy + k * TILE_COLUMNS;                                                 \
-                STEPS(ROWS, stride, FETCH(NUMBER), COPY, LOAD)                                               \
-            } else if (ahead.every != 1) {                                                                   \
-                STEPS(ROWS, stride, FETCH(NUMBER), , LOAD)                                                   \
-            } else { /* a piece at each step leaves no room for more */                                      \
-                STEPS(ROWS, stride, fetch_piece(&ahead), , LOAD)                                             \
-            }                                                                                                \
+            float *copy = tile->copy + k * TILE_COLUMNS;                                                     \
+            STEPS(ROWS, depth, stride, FETCH(NUMBER); fetch_next(&ahead), COPY, LOAD)                        \
+        } else if (tile->next) { /* which leaves no room for more */                                         \
+            struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                        \
+            STEPS(ROWS, depth, stride, fetch_next(&ahead), , LOAD)                                           \
+        } else {                                                                                             \
+            const int64_t near = AHEAD * stride;                                                             \
+            STEPS(ROWS, depth, stride, FETCH(NUMBER), , LOAD)                                                \
         }                                                                                                    \
         for (; merges > 0; merges--) {                                                                       \
             pending -= TILE_SIZE;                                                                            \

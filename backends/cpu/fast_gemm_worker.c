@@ -38,6 +38,7 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     worker->end_leaf = worker->leaves;
     worker->begun = worker->open = 0;
     worker->ahead.b = NULL;
+    worker->pieces = NULL;
     worker->tree = plan->chunk ? plan->tree : 0;
     worker->panel_rows = TILE_ROWS;
     if (plan->own && !tn && worker->rows)
@@ -90,6 +91,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         .height = gemm_height(rows),
         .rest = worker->rest,
         .ahead = worker->ahead,
+        .pieces = worker->pieces,
         .a_passes = plan->rows_stay || plan->panels == 1,
         .begun = worker->begun,
         .open = worker->open,
@@ -107,7 +109,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.a = (const float *)in_place + worker->from;
         tile.a_row = gemm->a_width / STEP;
     }
-    if (worker->direct && whole && !worker->tree) {
+    if (worker->direct && whole) {
         tile.next = worker->next_b;
         tile.copy = worker->row_panels > 1 ? worker->b : NULL;
     }
@@ -236,7 +238,7 @@ void fast_gemm_compute_tiles(const struct sycpu_gemm_plan *plan, const struct sy
     }
 #endif
     const int64_t rows = rows_of(worker, panel_a);
-    int64_t whole = plan->direct || (worker->direct && !worker->tree) ? 0 : plan->gemm.columns / TILE_COLUMNS;
+    int64_t whole = plan->direct || worker->direct ? 0 : plan->gemm.columns / TILE_COLUMNS;
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
     for (int64_t end = panel_b + n; panel_b < end; panel_b++) {
         compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
@@ -272,10 +274,6 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
             tile = make_tile(plan, worker, expert, panel_a, panel_b, rows);
         }
         tile.ahead.done = worker->ahead.done + panel_a * worker->taken;
-        if (plan->copied) {
-            tile.copy = panel_a ? NULL : worker->b;
-            if (panel_a) tile.b = worker->b, tile.b_stride = TILE_COLUMNS;
-        }
         compute_tile(plan, worker, expert, panel_a, panel_b, rows, &tile);
     }
 }

@@ -95,16 +95,16 @@ Test(gemm, sums_over_many_tokens)
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 50, 9, 37}, 2, -4, 0);
 }
 
-/* By AVX-512, with a large L2 cache: chunks of parts of a leaf, of one and of several, the next one fetched; blocks of columns
- * and of rows. */
-Test(gemm, sums_over_many_tokens_whose_next_are_fetched)
+/* By AVX-512, with a large L2 cache: chunks of parts of a leaf, of one and of several, even and odd, the next one packed
+ * meanwhile; blocks of columns and of rows. */
+Test(gemm, sums_over_many_tokens_whose_next_are_packed)
 {
     setenv("SY_TEST_L2_BYTES", "4194304", 1);
-    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 520, 5, 64}, 1, -20, 0);
-    check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 130, 17, 32}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 520, 16, 64}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 131, 17, 32}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 130, 30, 32}, 2, -20, 0);
-    check(SY_OP_MATMUL_TN, &(struct shape){0, 32, 64, 2, 544}, 1, -20, 0);
-    check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 256, 507, 32}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 32, 64, 18, 544}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 256, 1035, 32}, 1, -20, 0);
 }
 
 /* Rows times weights, and transposed ones, over a vocabulary, in chunks: parts of a leaf, and several leaves at a time. */
