@@ -51,10 +51,12 @@
 #define CHUNK_ROWS   512
 #define CHUNK_PANELS 16
 #define CHUNKS_LEAST 3
-/* Of x^T y by AVX-512, panels of columns of a block, least steps and most columns. */
-#define COPIED_PANELS  8
-#define COPIED_STEPS   2048
-#define COPIED_COLUMNS 4096
+/* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, and these where C has few elements. */
+#define COPIED_PANELS    8
+#define COPIED_COLUMNS   4096
+#define COPIED_STEPS     2048
+#define COPIED_FEW       (512 * 512)
+#define COPIED_FEW_STEPS 512
 /* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
 #define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
 
@@ -99,9 +101,11 @@ static int is_long(const struct sycpu_gemm_plan *plan)
 /* Whether the next chunk of x^T y is packed meanwhile: of so many steps, for of fewer, or of more columns, it gains nothing. */
 static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
-    return plan->ahead && plan->gemm.form == SYCPU_GEMM_TN && !plan->gemm.filled &&
-           plan->steps >= COPIED_STEPS && plan->gemm.rows >= LANES &&
-           plan->gemm.columns % TILE_COLUMNS == 0 && plan->gemm.columns <= COPIED_COLUMNS;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int few = gemm->rows * gemm->columns <= COPIED_FEW;
+    return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled &&
+           plan->steps >= (few ? COPIED_FEW_STEPS : COPIED_STEPS) && gemm->rows >= LANES &&
+           gemm->columns % TILE_COLUMNS == 0 && gemm->columns <= COPIED_COLUMNS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
