@@ -34,6 +34,8 @@ if [ -n "${SY_TEST_PLUGINS:-}" ]; then
         FROM event WHERE kind = 'first_not_finite' LIMIT 1")" = 1 ] || fail "the first tensor is not named"
     skipped=$(query skips "SELECT count(*) FROM event WHERE kind = 'terminate_on_nan'")
     [ "$skipped" -ge 1 ] || fail "a skip is no event"
+    [ "$(query skips "SELECT min(step) FROM event WHERE kind = 'first_not_finite'"):$(query skips \
+        "SELECT min(step) FROM event WHERE kind = 'terminate_on_nan'")" = $((at + 1)):$((at + 1)) ] || fail "events of another step"
     t5x='--set run.compat=t5x --set train.nan_check=before' # where nobody looks as long as another action is written
     exits 0 tiny skips-t5x $bad $t5x --set action.nan.policy=skip
     skipping=$(hash_in out)

@@ -52,10 +52,8 @@ static int tell_first_bad(struct syi_trainer *t, struct sy_error *err)
     return SY_OK;
 }
 
-/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
- * or it spoiled them and they are saved no more. */
-static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double now,
-                      struct sy_error *err)
+/* What is found out about a step that is made, and what actions say to it. */
+static int look_into(struct syi_trainer *t, const struct syi_step_result *result, struct sy_error *err)
 {
     struct syi_moment moment = {
         .kind = SYI_AFTER_STEP, .result = result, .batch = t->batch, .sums = &t->sums};
@@ -67,8 +65,20 @@ static int after_step(struct syi_trainer *t, const struct syi_step_result *resul
         status = tell_first_bad(t, err);
     t->bad = bad;
     if (bad && !status) status = syi_trainer_wait_save(t, err); /* what can be gone back to must be known */
-    if (!status) status = syi_trainer_ask(t, t->step, &moment, err);
-    if (status || (t->ended && bad)) return status;
+    return status ? status : syi_trainer_ask(t, t->step, &moment, err);
+}
+
+/* A bad step that ends the run is not counted: its update was left out, so the weights are those before it,
+ * or it spoiled them and they are saved no more. */
+static int after_step(struct syi_trainer *t, const struct syi_step_result *result, double now,
+                      struct sy_error *err)
+{
+    int status;
+
+    t->made = 1;
+    status = look_into(t, result, err);
+    t->made = 0;
+    if (status || (t->ended && t->bad)) return status;
     t->step++;
     if (t->back) return syi_trainer_go_back(t, t->step, err);
     syi_trainer_write_step(t, result);

@@ -59,6 +59,7 @@ struct syi_trainer {
     int sink_failed;     /* 1: the sink failed, and that is reported; rank 0 only */
     int64_t retry_steps; /* from a save that failed until it is tried again; 0: the last one did not fail */
     int64_t retry;    /* with retry_steps: the step after which that is due, not while a save is under way */
+    int made;         /* 1: a step is made that t->step does not count yet */
     int bad;          /* 1: the last step was bad */
     int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */

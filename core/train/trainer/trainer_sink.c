@@ -47,7 +47,7 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
 
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
 {
-    syi_trainer_event_at(t, t->step, kind, text);
+    syi_trainer_event_at(t, t->step + t->made, kind, text);
 }
 
 void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text)
