@@ -100,17 +100,7 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
-    struct sycpu_gemm_blocks blocks = {.row = row, .end = end, .panel = panel, .panels = panels};
-    blocks.height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS;
-    blocks.width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels);
-    blocks.across = divide_up(panels, blocks.width);
-    blocks.all = divide_up(end - row, blocks.height) * blocks.across;
-#if HAS_STREAMED
-    if (plan->copied) {
-        fast_gemm_compute_copied(plan, worker, expert, &blocks);
-        return;
-    }
-#endif
+    const struct sycpu_gemm_blocks blocks = gemm_blocks(plan, row, end, panel, panels);
     for (int64_t i = 0; i < blocks.all; i++) {
         const struct sycpu_gemm_block block = gemm_block(&blocks, i);
         if (plan->rows_stay)

@@ -121,12 +121,13 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
 }
 
 void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                              int64_t expert, const struct sycpu_gemm_blocks *blocks)
+                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
+    const struct sycpu_gemm_blocks blocks = gemm_blocks(plan, row, end, panel, panels);
     float *const a[] = {worker->a, worker->a + plan->a_words / 2}, *const b[] = {worker->b,
                                                                                  worker->b +
                                                                                      plan->b_words / 2};
-    struct chunk chunk = {.block = gemm_block(blocks, 0)};
+    struct chunk chunk = {.block = gemm_block(&blocks, 0)};
     fast_gemm_take_chunk(plan, worker, 1, &chunk.left);
     pack_from(plan, worker, expert, &chunk.block, 0, 0);
     for (int more = 1, turn = 1; more; turn = !turn) {
@@ -135,7 +136,7 @@ void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_g
         struct copies copies;
         const int64_t tiles = divide_up(chunk.block.rows, TILE_ROWS) * chunk.block.n;
         after.a = a[turn], after.b = b[turn];
-        more = move_on(plan, &after, blocks, &next);
+        more = move_on(plan, &after, &blocks, &next);
         if (more) begin_copies(plan, &after, &next.block, tiles * worker->taken, &copies);
         worker->pieces = more ? &copies.now : NULL;
         compute_columns(plan, worker, expert, &chunk.block);

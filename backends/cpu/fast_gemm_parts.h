@@ -551,12 +551,23 @@ static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *pl
 struct sycpu_gemm_block {
     int64_t row, rows, panel, n;
 };
-/* A part of C, cut into `all` blocks, of equal size but for those at the edges; row by row of them. */
+/* Rows [row, end) of C by `panels` panels from `panel` on, cut into `all` blocks, of equal size but for those at the edges; row by row
+ * of them. */
 struct sycpu_gemm_blocks {
     int64_t row, end, panel, panels;
     int64_t height, width; /* of a block: rows, panels */
     int64_t across, all;   /* blocks in a row of them; in all */
 };
+static inline struct sycpu_gemm_blocks gemm_blocks(const struct sycpu_gemm_plan *plan, int64_t row,
+                                                   int64_t end, int64_t panel, int64_t panels)
+{
+    struct sycpu_gemm_blocks b = {.row = row, .end = end, .panel = panel, .panels = panels};
+    b.height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS;
+    b.width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels);
+    b.across = divide_up(panels, b.width);
+    b.all = divide_up(end - row, b.height) * b.across;
+    return b;
+}
 static inline struct sycpu_gemm_block gemm_block(const struct sycpu_gemm_blocks *b, int64_t i)
 {
     const int64_t below = i / b->across * b->height, right = i % b->across * b->width;
@@ -572,9 +583,9 @@ void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_g
 
 /* ---- fast_gemm_copied.c, with plan->copied ---- */
 
-/* These blocks of C, TN. */
+/* The same, TN. */
 void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
-                              int64_t expert, const struct sycpu_gemm_blocks *blocks);
+                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
 
 /* ---- fast_gemm_strips.c, with HAS_STRIPS ---- */
 
