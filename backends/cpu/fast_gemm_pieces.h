@@ -13,6 +13,7 @@
 /* Of `wait` and `every`: there is no next piece. */
 #define NO_PIECE INT64_MAX
 
+/* `from` and `to` stand apart, for gcc advances neighbours together in a vector, which takes longer. */
 struct sycpu_gemm_pieces {
     const float *from;     /* the next piece: its first vector */
     int64_t second, third; /* words to these; from third to fourth as from first to second */
