@@ -32,7 +32,7 @@ static int move_on(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker 
     return fast_gemm_take_chunk(plan, worker, 1, &chunk->left);
 }
 
-/* A chunk that is copied: first what `now` says, from the state at hand on. */
+/* A chunk that is copied: now the rows of x, as long as there are any, then those of y. */
 struct copies {
     struct sycpu_gemm_pieces now, y;
     int64_t x_steps, y_steps; /* that are so copied; the others are packed after them */
@@ -124,9 +124,8 @@ void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_g
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels)
 {
     const struct sycpu_gemm_blocks blocks = gemm_blocks(plan, row, end, panel, panels);
-    float *const a[] = {worker->a, worker->a + plan->a_words / 2}, *const b[] = {worker->b,
-                                                                                 worker->b +
-                                                                                     plan->b_words / 2};
+    float *const a[] = {worker->a, worker->a + plan->a_words / 2};
+    float *const b[] = {worker->b, worker->b + plan->b_words / 2};
     struct chunk chunk = {.block = gemm_block(&blocks, 0)};
     fast_gemm_take_chunk(plan, worker, 1, &chunk.left);
     pack_from(plan, worker, expert, &chunk.block, 0, 0);

@@ -25,6 +25,10 @@
 
 #include <criterion/criterion.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#    include <sanitizer/asan_interface.h>
+#endif
+
 #include "backends/cpu/cpu.h"
 #include "base/amx.h"
 
@@ -148,6 +152,20 @@ static inline void kh_end(struct kh *k)
 
 #define KH_GUARD 64
 
+/* With AddressSanitizer reading the zones is an error too, as long as they are closed. */
+#ifdef __SANITIZE_ADDRESS__
+#    define KH_CLOSE(data, bytes) __asan_poison_memory_region(data, bytes)
+#    define KH_OPEN(data, bytes)  __asan_unpoison_memory_region(data, bytes)
+#else
+#    define KH_CLOSE(data, bytes) ((void)(data), (void)(bytes))
+#    define KH_OPEN(data, bytes)  ((void)(data), (void)(bytes))
+#endif
+
+static inline const unsigned char *kh_guards_end(const unsigned char *data, size_t bytes)
+{
+    return data + (bytes + 63) / 64 * 64 + KH_GUARD;
+}
+
 static inline unsigned char *kh_guarded(size_t bytes, int filler)
 {
     unsigned char *base = NULL;
@@ -155,12 +173,17 @@ static inline unsigned char *kh_guarded(size_t bytes, int filler)
     cr_assert_eq(posix_memalign((void **)&base, 64, whole), 0);
     memset(base, 0xc3, whole);
     memset(base + KH_GUARD, filler, bytes);
+    KH_CLOSE(base, KH_GUARD);
+    KH_CLOSE(base + KH_GUARD + bytes, whole - KH_GUARD - bytes);
     return base + KH_GUARD;
 }
 
+/* Opens them. */
 static inline int kh_guards_intact(const unsigned char *data, size_t bytes)
 {
-    const unsigned char *end = data + (bytes + 63) / 64 * 64 + KH_GUARD;
+    const unsigned char *end = kh_guards_end(data, bytes);
+    KH_OPEN(data - KH_GUARD, KH_GUARD);
+    KH_OPEN(data + bytes, (size_t)(end - data) - bytes);
     for (const unsigned char *p = data - KH_GUARD; p < data; p++)
         if (*p != 0xc3) return 0;
     for (const unsigned char *p = data + bytes; p < end; p++)
