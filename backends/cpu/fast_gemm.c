@@ -98,7 +98,8 @@ static int is_long(const struct sycpu_gemm_plan *plan)
     return gemm->form != SYCPU_GEMM_TN && fits && !plan->direct && plan->steps >= LONG_STEPS;
 }
 
-/* Whether the next chunk of x^T y is packed meanwhile: of so many steps, for of fewer, or of more columns, it gains nothing. */
+/* Whether the next chunk of x^T y is packed meanwhile: of so many steps, for of fewer, or of more columns, it gains nothing; of a row
+ * as long as the vectors that copy it. */
 static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;

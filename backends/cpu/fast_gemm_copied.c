@@ -38,47 +38,46 @@ struct copies {
     int64_t x_steps, y_steps; /* that are so copied; the others are packed after them */
 };
 
+/* Of rows `stride` words apart, `together` of them at a time: `n` pieces of `width` words of each, whose places are `panel` words
+ * apart. */
+static struct sycpu_gemm_pieces pieces_of(const float *from, int64_t stride, int64_t together, float *to,
+                                          int64_t width, int64_t panel, int64_t n)
+{
+    return (struct sycpu_gemm_pieces){
+        .from = from,
+        .width = width,
+        .jump = together * stride - n * width,
+        .ahead = ROWS_AHEAD * stride,
+        .to = to,
+        .panel = panel,
+        .back = together * width - n * panel,
+        .in_rows = n,
+        .left = n,
+    };
+}
+
 static struct sycpu_gemm_pieces pieces_of_x(const struct sycpu_gemm_plan *plan,
                                             const struct sycpu_gemm_worker *worker,
                                             const struct sycpu_gemm_block *block)
 {
-    const int64_t stride = plan->gemm.a_width, panel = a_panel_size(plan->a_steps),
-                  panels = divide_up(block->rows, TILE_ROWS);
-    return (struct sycpu_gemm_pieces){
-        .from = (const float *)plan->gemm.a + worker->from * stride + block->row,
-        .second = stride,
-        .third = 2 * stride,
-        .width = TILE_ROWS,
-        .jump = A_TOGETHER * stride - panels * TILE_ROWS,
-        .ahead = ROWS_AHEAD * stride,
-        .to = worker->a,
-        .vector = TILE_ROWS,
-        .panel = panel,
-        .back = A_TOGETHER * TILE_ROWS - panels * panel,
-        .in_rows = panels,
-        .left = panels,
-    };
+    const int64_t stride = plan->gemm.a_width;
+    struct sycpu_gemm_pieces x =
+        pieces_of((const float *)plan->gemm.a + worker->from * stride + block->row, stride, A_TOGETHER,
+                  worker->a, TILE_ROWS, a_panel_size(plan->a_steps), divide_up(block->rows, TILE_ROWS));
+    x.second = stride, x.third = 2 * stride, x.vector = TILE_ROWS;
+    return x;
 }
 
 static struct sycpu_gemm_pieces pieces_of_y(const struct sycpu_gemm_plan *plan,
                                             const struct sycpu_gemm_worker *worker,
                                             const struct sycpu_gemm_block *block)
 {
-    const int64_t stride = plan->gemm.columns, panel = b_panel_size(plan->steps);
-    return (struct sycpu_gemm_pieces){
-        .from = (const float *)plan->gemm.b + worker->from * stride + block->panel * TILE_COLUMNS,
-        .second = LANES,
-        .third = stride,
-        .width = TILE_COLUMNS,
-        .jump = B_TOGETHER * stride - block->n * TILE_COLUMNS,
-        .ahead = ROWS_AHEAD * stride,
-        .to = worker->b,
-        .vector = LANES,
-        .panel = panel,
-        .back = B_TOGETHER * TILE_COLUMNS - block->n * panel,
-        .in_rows = block->n,
-        .left = block->n,
-    };
+    const int64_t stride = plan->gemm.columns;
+    struct sycpu_gemm_pieces y =
+        pieces_of((const float *)plan->gemm.b + worker->from * stride + block->panel * TILE_COLUMNS, stride,
+                  B_TOGETHER, worker->b, TILE_COLUMNS, b_panel_size(plan->steps), block->n);
+    y.second = LANES, y.third = stride, y.vector = LANES;
+    return y;
 }
 
 /* Begins to copy a chunk, to the buffers of its worker, beside so many steps of tiles. A vector of x may reach past the end of its row,

@@ -38,7 +38,6 @@ void fast_gemm_enter_expert(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     worker->end_leaf = worker->leaves;
     worker->begun = worker->open = 0;
     worker->ahead.b = NULL;
-    worker->pieces = NULL;
     worker->tree = plan->chunk ? plan->tree : 0;
     worker->panel_rows = TILE_ROWS;
     if (plan->own && !tn && worker->rows)

@@ -25,6 +25,7 @@ says out '^plugin: loss was below 1000 for the 2th time'
 [ "$(cat steps/status)" = "done" ] || fail "status $(cat steps/status) after a plugin ended the run"
 [ "$(ls steps/checkpoints)" = 3 ] || fail "ended with checkpoint $(ls steps/checkpoints) instead of 3"
 [ "$(query steps "SELECT count(*) FROM event WHERE kind = 'plugin'")" = 2 ] || fail "no events of a plugin"
+[ "$(query steps "SELECT group_concat(step) FROM event WHERE kind = 'plugin'")" = 1,2 ] || fail "events of other steps"
 hash=$(hash_in out)
 exits 0 tiny apart $same --set train.steps=3
 [ "$(hash_in out)" = "$hash" ] || fail "a plugin changed the weights"
@@ -76,6 +77,7 @@ exits 0 "$program" backends
 exits 0 tiny failing $same --set action.mine.kind=plugin --set action.mine.plugin=failing
 says out '^done after 8 steps'
 [ "$(grep -c 'failing failed: the device fell off the bus' err)" = 1 ] || fail "a failure is not one warning: $(cat err)"
+[ "$(query failing "SELECT step FROM event WHERE kind = 'action'")" = 1 ] || fail "a warning of another step"
 exits 0 tiny loud $same --set action.mine.kind=plugin --set action.mine.plugin=loud
 says out '^done after 8 steps'
 exits 0 tiny loud --resume $same --set train.steps=9 --set action.mine.kind=plugin --set action.mine.plugin=loud

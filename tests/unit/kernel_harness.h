@@ -161,11 +161,6 @@ static inline void kh_end(struct kh *k)
 #    define KH_OPEN(data, bytes)  ((void)(data), (void)(bytes))
 #endif
 
-static inline const unsigned char *kh_guards_end(const unsigned char *data, size_t bytes)
-{
-    return data + (bytes + 63) / 64 * 64 + KH_GUARD;
-}
-
 static inline unsigned char *kh_guarded(size_t bytes, int filler)
 {
     unsigned char *base = NULL;
@@ -181,7 +176,7 @@ static inline unsigned char *kh_guarded(size_t bytes, int filler)
 /* Opens them. */
 static inline int kh_guards_intact(const unsigned char *data, size_t bytes)
 {
-    const unsigned char *end = kh_guards_end(data, bytes);
+    const unsigned char *end = data + (bytes + 63) / 64 * 64 + KH_GUARD;
     KH_OPEN(data - KH_GUARD, KH_GUARD);
     KH_OPEN(data + bytes, (size_t)(end - data) - bytes);
     for (const unsigned char *p = data - KH_GUARD; p < data; p++)

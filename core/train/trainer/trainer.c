@@ -120,7 +120,7 @@ static void on_event(void *arg, const char *kind, const char *text)
 static void on_warning(void *arg, const char *text)
 {
     struct syi_trainer *t = arg;
-    syi_trainer_warn(t, t->step, "action", text);
+    syi_trainer_warn(t, syi_trainer_at(t), "action", text);
 }
 
 static int open_actions(struct syi_trainer *t, struct sy_error *err)

@@ -112,8 +112,11 @@ int syi_trainer_move(struct syi_trainer *t, struct sy_error *err) SYI_MUST_CHECK
 void syi_trainer_say(struct syi_trainer *t, const char *format, ...) SYI_PRINTF(2, 3);
 /* A warning about a step of the run: on stderr, in its log and an event of this kind from rank 0, in the rank's own log. */
 void syi_trainer_warn(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
+/* The step that the run is at, with one that is made. */
+int64_t syi_trainer_at(const struct syi_trainer *t);
+/* An event of that step. */
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text);
-/* Of another step than the run is at. */
+/* Of another one. */
 void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text);
 /* After each step; what of it is due goes to the sink. */
 void syi_trainer_write_step(struct syi_trainer *t, const struct syi_step_result *result);

@@ -45,9 +45,14 @@ static void report_failure(struct syi_trainer *t, const struct sy_error *reason)
     syi_trainer_warn(t, t->step, "warning", text);
 }
 
+int64_t syi_trainer_at(const struct syi_trainer *t)
+{
+    return t->step + t->made;
+}
+
 void syi_trainer_event(struct syi_trainer *t, const char *kind, const char *text)
 {
-    syi_trainer_event_at(t, t->step + t->made, kind, text);
+    syi_trainer_event_at(t, syi_trainer_at(t), kind, text);
 }
 
 void syi_trainer_event_at(struct syi_trainer *t, int64_t step, const char *kind, const char *text)
