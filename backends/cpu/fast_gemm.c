@@ -15,8 +15,10 @@
 /* Results of more bytes may go past the caches: they would not stay there until they are used, and tiles would wait for
  * room for them. */
 #define STREAM_BYTES (WHOLE > 1 ? 4 << 20 : 64 << 20)
-/* Panels of B of at most so many words stay in the cache while C is written row by row. */
-#define SHALLOW_WORDS (160 * 1024)
+/* Panels of B of at most so many words stay in the cache while C is written row by row; so many where tiles copy the rows of A, for the
+ * more of them need not stay as well. */
+#define SHALLOW_WORDS     (160 * 1024)
+#define COPIED_ROWS_WORDS (384 * 1024)
 /* Words of B that a thread packs at a time where it uses them at once, and of sums over few tokens, which read B so often that
  * it should lie in the L1 cache. */
 #define OWN_WORDS     (96 * 1024)
@@ -256,6 +258,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.copied = !plan.own && copies_chunks(&plan);
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
+    plan.from_rows = plan.ahead && gemm->form != SYCPU_GEMM_TN && !plan.own && !plan.chunk && !plan.direct;
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;
@@ -307,7 +310,8 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
 {
     int64_t left = group * plan->group_panels, panels = panels_of(plan, group);
     int64_t all = divide_up(end - row, TILE_ROWS), block = plan->kept ? all : equal_parts(all, BLOCK_PANELS);
-    int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= SHALLOW_WORDS;
+    const int64_t near = plan->from_rows ? COPIED_ROWS_WORDS : SHALLOW_WORDS;
+    int by_rows = plan->kept || worker->depth * panels * TILE_COLUMNS <= near;
 #if DIRECT_LEAST
     if (goes_direct(&plan->gemm, worker->rows)) {
         fast_gemm_compute_direct(plan, worker, expert, row, end, left, panels);

@@ -203,6 +203,10 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     const operand *row[OWN_PANELS * TILE_ROWS];
     int64_t padded = locate_rows(gemm, expert, worker, first, n);
     struct stretch s;
+    worker->unpacked = plan->from_rows && n % 2 == 0 && worker->slot[n - 1] - worker->slot[0] == n - 1
+                           ? (const float *)a + worker->slot[0] * gemm->a_width
+                           : NULL;
+    if (worker->unpacked) return;
     for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
     for (int64_t i = 0; WHOLE > 1 && i < padded; i += TILE_ROWS, n -= worker->panel_rows)
         if (fast_gemm_in_place(plan, expert, worker->slot + i, least(worker->panel_rows, n))) row[i] = NULL;

@@ -237,6 +237,8 @@ struct sycpu_gemm_tile {
     struct sycpu_gemm_ahead ahead;
     struct sycpu_gemm_pieces *pieces; /* with plan->copied: what is copied beside its steps, else NULL */
     struct sycpu_gemm_lines *lines;   /* at least as many as the tile has steps; NULL: none */
+    const float *unpacked;            /* with plan->from_rows: rows of A that are copied to `a`, else NULL */
+    int64_t row_stride;               /* words from one of them to the next */
     float *copy;                      /* with next: gets the panel, packed; NULL: not wanted */
     float *pending;   /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
     void *c;          /* result */
@@ -278,6 +280,7 @@ struct sycpu_gemm_plan {
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
     int ahead;              /* 1: of float32, the L2 cache has room for what is read next */
+    int from_rows;          /* 1: of these tiles with the first panel of B copy rows of A to panels */
     int copied;             /* 1: of these the next chunk is packed beside the tiles of the one at hand */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
@@ -326,8 +329,9 @@ struct sycpu_gemm_worker {
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
-    const void *next_b;               /* with direct: the panel that follows */
-    struct sycpu_gemm_ahead ahead;    /* with chunks: what is fetched */
+    const float *unpacked;         /* with plan->from_rows: first row of the block in A; NULL: it is packed */
+    const void *next_b;            /* with direct: the panel that follows */
+    struct sycpu_gemm_ahead ahead; /* with chunks: what is fetched */
     struct sycpu_gemm_pieces *pieces; /* with plan->copied: what is copied, else NULL */
     int64_t tree;                     /* plan->tree where the trees of a block grow together, else 0 */
     float *pending;                   /* tiles of the tree of leaves */
@@ -516,7 +520,7 @@ int64_t fast_gemm_filled_steps(const struct sycpu_gemm *gemm, int64_t expert);
 /* `n` panels of B of an expert from `panel` on, to worker->b. */
 void fast_gemm_pack_columns(const struct sycpu_gemm_plan *plan, int64_t expert,
                             struct sycpu_gemm_worker *worker, int64_t panel, int64_t n);
-/* Rows [first, first + n) of C: their panels of A. */
+/* Rows [first, first + n) of C: their panels of A; with plan->from_rows where they lie, if tiles can copy them. */
 void fast_gemm_pack_block(const struct sycpu_gemm_plan *plan, int64_t expert,
                           struct sycpu_gemm_worker *worker, int64_t first, int64_t n);
 

@@ -21,6 +21,27 @@
         c##i##0 = vec_step(ai, b0, c##i##0);                                                                 \
         c##i##1 = vec_step(ai, b1, c##i##1);                                                                 \
     }
+/* Of a row where it lies (AT_0 ..: STEPS_FROM_ROWS), copied to the panel. */
+#define ROW_STEP_COPIED(i)                                                                                   \
+    {                                                                                                        \
+        vec ai = vec_broadcast_copied((const float *)(AT_##i), copy + i);                                    \
+        c##i##0 = vec_step(ai, b0, c##i##0);                                                                 \
+        c##i##1 = vec_step(ai, b1, c##i##1);                                                                 \
+    }
+#define AT_0  at0
+#define AT_1  (at0 + far)
+#define AT_2  (at0 + 2 * far)
+#define AT_3  at3
+#define AT_4  (at3 + far)
+#define AT_5  (at3 + 2 * far)
+#define AT_6  at6
+#define AT_7  (at6 + far)
+#define AT_8  (at6 + 2 * far)
+#define AT_9  at9
+#define AT_10 (at9 + far)
+#define AT_11 (at9 + 2 * far)
+#define AT_12 at12
+#define AT_13 (at12 + far)
 #define ROW_ADD_ZERO(i)                                                                                      \
     c##i##0 = vec_add(c##i##0, vec_zero());                                                                  \
     c##i##1 = vec_add(c##i##1, vec_zero());
@@ -121,6 +142,30 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
         pieces->wait = pieces->every;                                                                        \
     }
 
+#if HAS_STREAMED
+/* A leaf of rows of A that lie there unpacked and are copied to their panel. Beside each step a line of these is fetched, and one of the
+ * rows after them, of which the next panel is. Rows are found from every third: a pointer to each would take every register. */
+#    define STEPS_FROM_ROWS(ROWS, ...)                                                                       \
+        const int64_t far = tile->row_stride * (int64_t)sizeof(float);                                       \
+        const char *at0 = (const char *)(tile->unpacked + k), *at3 = at0 + 3 * far, *at6 = at3 + 3 * far,    \
+                   *at9 = at6 + 3 * far, *at12 = at9 + 3 * far;                                              \
+        const char *later = (const char *)(tile->unpacked + TILE_ROWS * tile->row_stride) + k * 64;          \
+        float *copy = (float *)a;                                                                            \
+        for (int64_t n, left = depth; left > 0; left -= n) {                                                 \
+            const char *near = at0 + 64;                                                                     \
+            n = least(left, 16);                                                                             \
+            for (const float *end = copy + n * TILE_ROWS; copy != end; copy += TILE_ROWS) {                  \
+                __VA_ARGS__;                                                                                 \
+                __builtin_prefetch(near);                                                                    \
+                __builtin_prefetch(later, 0, 2);                                                             \
+                ROWS(ROW_STEP_COPIED)                                                                        \
+                near += far, later += 64, b += TILE_COLUMNS;                                                 \
+                at0 += 4, at3 += 4, at6 += 4, at9 += 4, at12 += 4;                                           \
+            }                                                                                                \
+        }
+#else
+#    define STEPS_FROM_ROWS(ROWS, ...)
+#endif
 /* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
  * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of
  * a zero, and the sum of zeros of any sign, closed, is +0 too. */
@@ -143,6 +188,8 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
             *tile->lines = lines;                                                                            \
         } else if (is_fed(tile)) {                                                                           \
             STEPS(ROWS, depth, TILE_COLUMNS, , , LOAD)                                                       \
+        } else if (HAS_STREAMED && sizeof(NUMBER) == sizeof(float) && tile->unpacked) {                      \
+            STEPS_FROM_ROWS(ROWS, LOAD)                                                                      \
         } else if (HAS_STREAMED && sizeof(NUMBER) == sizeof(float) && tile->pieces) {                        \
             STEPS_WITH_PIECES(ROWS, LOAD)                                                                    \
         } else if (tile->copy) {                                                                             \

@@ -108,6 +108,10 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.a = (const float *)in_place + worker->from;
         tile.a_row = gemm->a_width / STEP;
     }
+    if (worker->unpacked && panel_b == worker->first_b) {
+        tile.row_stride = gemm->a_width;
+        tile.unpacked = worker->unpacked + panel_a * TILE_ROWS * gemm->a_width;
+    }
     if (worker->direct && whole) {
         tile.next = worker->next_b;
         tile.copy = worker->row_panels > 1 ? worker->b : NULL;
@@ -206,6 +210,7 @@ static void move_right(const struct sycpu_gemm_plan *plan, const struct sycpu_ge
     tile->b = (const float *)tile->b + next_panel(plan, worker);
     if (tile->c != worker->edge) tile->c = (char *)tile->c + TILE_COLUMNS * c_element(plan);
     tile->pending += worker->tree * plan->tree_rows;
+    tile->unpacked = NULL;
     if (tile->next) tile->next = (const float *)tile->next + next_panel(plan, worker);
     tile->ahead.done += worker->taken;
 }
@@ -267,6 +272,7 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
         const int64_t rows = rows_of(worker, panel_a);
         if (panel_a && follow && rows == TILE_ROWS && tile.c != worker->edge) {
             tile.a += down;
+            if (tile.unpacked) tile.unpacked += TILE_ROWS * tile.row_stride;
             tile.c = (char *)tile.c + TILE_ROWS * tile.c_stride * c_element(plan);
             tile.pending += worker->tree;
         } else if (panel_a) {

@@ -147,6 +147,18 @@ static inline vec vec_load_int8(const int8_t *p)
 }
 #    endif
 
+#    ifndef SYCPU_PAIRS
+/* Broadcasts *p and copies it to *to. The compiler would load it once for both and broadcast by a shuffle, which takes the place of a
+ * multiply-add. */
+ALWAYS_INLINE vec vec_broadcast_copied(const float *p, float *to)
+{
+    vec v = vec_broadcast(p);
+    __asm__("" : "+v"(v));
+    _mm_store_ss(to, _mm512_castps512_ps128(v));
+    return v;
+}
+#    endif
+
 typedef __m256 half; /* a vector of half the lanes, which takes half the time on some processors */
 #    define HALF_LANES 8
 

@@ -107,6 +107,19 @@ Test(gemm, sums_over_many_tokens_whose_next_are_packed)
     check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 256, 1035, 32}, 1, -20, 0);
 }
 
+/* By AVX-512, with a large L2 cache: rows that the tiles of the first panel of columns copy, and those of a block that ends with an
+ * odd one, which are packed; all columns of some rows after each other, then all rows of some columns. */
+Test(gemm, rows_that_tiles_copy)
+{
+    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    for (int rows = 129; rows < 160; rows++) {
+        check(SY_OP_MATMUL, &(struct shape){0, 1, rows, 34, 70}, 17, -20, 0);
+        check(SY_OP_MATMUL_NT, &(struct shape){0, 1, rows, 70, 34}, 17, -20, 0);
+    }
+    check(SY_OP_MATMUL, &(struct shape){0, 1, 142, 1300, 320}, 325, -20, 0);
+    check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 142, 320, 1300}, 325, -20, 0);
+}
+
 /* Rows times weights, and transposed ones, over a vocabulary, in chunks: parts of a leaf, and several leaves at a time. */
 Test(gemm, contractions_over_a_vocabulary)
 {
