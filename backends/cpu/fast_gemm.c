@@ -65,13 +65,14 @@
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
  * columns each. Rows of activations cost more than columns of weights, which stay in the caches of all cores:
- * who computed a row has it near. So rows stay with their thread, also where few tokens are decoded. */
+ * who computed a row has it near. So rows stay with their thread, also where few tokens are decoded. Rows that tiles copy cost as much
+ * as columns. */
 static int64_t column_groups(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     int64_t threads = plan->threads / gemm->experts, best = 1;
     int64_t bytes = plan->panels * b_panel_size(plan->steps) * (int64_t)sizeof(float);
-    int64_t rows = gemm->form == SYCPU_GEMM_TN ? gemm->rows : 2 * gemm->rows;
+    int64_t rows = gemm->form == SYCPU_GEMM_TN || plan->from_rows ? gemm->rows : 2 * gemm->rows;
     int64_t least_cost = INT64_MAX;
     int packed = !plan->direct && !b_in_panels(gemm);
     for (int64_t g = 1; g <= threads; g++) {
