@@ -130,12 +130,13 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
     vec_store(copy + LANES, b1);                                                                             \
     copy += TILE_COLUMNS
 
-/* A leaf, a piece copied beside every few steps of it. */
+/* A leaf, a piece copied beside every few steps of it. Both panels are fetched: what is copied takes their place in the L1 cache. */
 #define STEPS_WITH_PIECES(ROWS, ...)                                                                         \
+    const int64_t near = AHEAD * TILE_COLUMNS;                                                               \
     struct sycpu_gemm_pieces *pieces = tile->pieces;                                                         \
     for (int64_t n, left = depth; left > 0; left -= n) {                                                     \
         n = least(left, pieces->wait);                                                                       \
-        STEPS(ROWS, n, TILE_COLUMNS, , , __VA_ARGS__)                                                        \
+        STEPS(ROWS, n, TILE_COLUMNS, FETCH(float); __builtin_prefetch(a + AHEAD * TILE_ROWS), , __VA_ARGS__) \
         pieces->wait -= n;                                                                                   \
         if (pieces->wait > 0) continue;                                                                      \
         copy_piece(pieces);                                                                                  \
