@@ -104,6 +104,8 @@
 #define STREAMED_HEIGHT  28
 #define STREAMED_COLUMNS 1024
 #define STREAMED_L2      (2 << 20)
+/* On that condition the sums of at most so many leaves of a tile wait until the last one (fast_gemm_whole_tile). */
+#define WHOLE_LEAVES 8
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
 #define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)
@@ -302,7 +304,8 @@ static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
 /* Words of a thread's trees over leaves: of a tile, in chunks of a block of C, streamed of all rows of an expert. */
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
-    const int64_t tiles = pending_tiles(plan->gemm.leaves);
+    const int64_t leaves = plan->gemm.leaves,
+                  tiles = greatest(pending_tiles(leaves), plan->ahead ? least(leaves, WHOLE_LEAVES) : 0);
     if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
     if (!plan->streamed) return tiles * TILE_SIZE;
     return tiles *
@@ -460,6 +463,12 @@ struct sycpu_gemm_rest {
  * Merges it into the tree; the last one leaves the sum in tile->c. With SYCPU_TILES only after fast_gemm_merge_rest. */
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length);
+
+/* With plan->ahead: all leaves of a tile at once. From leaf `early` on rows of C are fetched, `share` of them before each leaf. Gives 0,
+ * with nothing done, where the tile is none that it takes: less high, of other leaves than 1, 2, 4 or WHOLE_LEAVES, or of operands that
+ * are more than read from panels. */
+int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,
+                         int64_t early, int64_t share);
 
 /* The same of a leaf whose sums are there: [height, TILE_COLUMNS]. With SYCPU_TILES. */
 void fast_gemm_merge(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, const float *sum);

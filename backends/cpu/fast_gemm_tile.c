@@ -11,7 +11,11 @@
 #define AHEAD 16
 #define FAR   96
 
-#define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
+#if HAS_STREAMED
+#    define ROW_ZERO(i) vec c##i##0 = vec_zero_apart(), c##i##1 = vec_zero_apart();
+#else
+#    define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
+#endif
 #define ROW_LOAD(i)                                                                                          \
     c##i##0 = vec_load(from + i * TILE_COLUMNS);                                                             \
     c##i##1 = vec_load(from + i * TILE_COLUMNS + LANES);
@@ -264,3 +268,69 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
         compute(tile, k, length, from, top, place.merges, tile->pending + place.to, TILE_COLUMNS,
                 SYCPU_GEMM_STORE, 0);
 }
+
+/* ---- a whole tile of few leaves ----
+ * The sum of each leaf waits until the last one, and then all are added as the tree says: so there is no branch that goes another way
+ * from leaf to leaf, which the processor would guess wrong when the multiply-adds behind it should begin. */
+
+#if HAS_STREAMED
+
+#    define SUM(leaf, i, half)    vec_load(sums + (leaf)*TILE_SIZE + (i)*TILE_COLUMNS + (half)*LANES)
+#    define PAIR(leaf, i, half)   vec_add(SUM(leaf, i, half), SUM(leaf + 1, i, half))
+#    define LAST_2(leaf, i, half) vec_add(SUM(leaf, i, half), c##i##half)
+#    define LAST_4(leaf, i, half) vec_add(PAIR(leaf, i, half), LAST_2(leaf + 2, i, half))
+#    define LAST_8(i, half)       vec_add(vec_add(PAIR(0, i, half), PAIR(2, i, half)), LAST_4(4, i, half))
+#    define ROW_ADD_2(i)                                                                                     \
+        c##i##0 = LAST_2(0, i, 0);                                                                           \
+        c##i##1 = LAST_2(0, i, 1);
+#    define ROW_ADD_4(i)                                                                                     \
+        c##i##0 = LAST_4(0, i, 0);                                                                           \
+        c##i##1 = LAST_4(0, i, 1);
+#    define ROW_ADD_8(i)                                                                                     \
+        c##i##0 = LAST_8(i, 0);                                                                              \
+        c##i##1 = LAST_8(i, 1);
+
+static inline int is_plain(const struct sycpu_gemm_tile *tile)
+{
+    const int special = tile->scale || tile->next || tile->copy || tile->pieces || tile->unpacked;
+    return !special && tile->b_stride == TILE_COLUMNS && tile->height == TILE_ROWS &&
+           tile->how == SYCPU_GEMM_STORE;
+}
+
+/* Sums of leaves are stored by code of their own, whose places are known when compiling. */
+int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,
+                         int64_t early, int64_t share)
+{
+    const float *a = tile->a, *b = tile->b, *const sums = tile->pending;
+    const int64_t near = AHEAD * TILE_COLUMNS;
+    if (!is_plain(tile) || leaves > WHOLE_LEAVES || leaves & (leaves - 1)) return 0;
+    for (int64_t leaf = 0, row = 0; leaf < leaves; leaf++) {
+        for (const int64_t end = leaf < early ? 0 : least(row + share, TILE_ROWS); row < end; row++)
+            fetch_step((const float *)tile->c + row * tile->c_stride, TILE_COLUMNS * sizeof(float));
+        ROWS_14(ROW_ZERO)
+        STEPS(ROWS_14, length[leaf], TILE_COLUMNS, FETCH(float), , FLOAT_LOAD)
+        if (leaf + 1 < leaves) {
+            float *const out = tile->pending + leaf * TILE_SIZE;
+            const int64_t out_stride = TILE_COLUMNS;
+            ROWS_14(ROW_STORE)
+            continue;
+        }
+        float *const out = tile->c;
+        const int64_t out_stride = tile->c_stride;
+        if (leaves == 8) {
+            ROWS_14(ROW_ADD_8)
+        } else if (leaves == 4) {
+            ROWS_14(ROW_ADD_4)
+        } else if (leaves == 2) {
+            ROWS_14(ROW_ADD_2)
+        }
+        ROWS_14(ROW_ADD_ZERO)
+        if (tile->relu) {
+            ROWS_14(ROW_RELU)
+        }
+        ROWS_14(ROW_STORE)
+    }
+    return 1;
+}
+
+#endif

@@ -108,6 +108,7 @@
 #define fast_gemm_pack_vectors      SYCPU_NAME(fast_gemm_pack_vectors)
 #define fast_gemm_shallow           SYCPU_NAME(fast_gemm_shallow)
 #define fast_gemm_take_chunk        SYCPU_NAME(fast_gemm_take_chunk)
+#define fast_gemm_whole_tile        SYCPU_NAME(fast_gemm_whole_tile)
 #define fast_gemm_widen_panels      SYCPU_NAME(fast_gemm_widen_panels)
 #define fast_gemm_zero_empty_slots  SYCPU_NAME(fast_gemm_zero_empty_slots)
 

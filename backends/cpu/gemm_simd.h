@@ -148,6 +148,14 @@ static inline vec vec_load_int8(const int8_t *p)
 #    endif
 
 #    ifndef SYCPU_PAIRS
+/* A zero of its own, which takes no time. Of several the compiler would make one and copy it, which takes the place of a multiply-add. */
+static inline vec vec_zero_apart(void)
+{
+    vec v;
+    __asm__("vpxord %0, %0, %0" : "=v"(v));
+    return v;
+}
+
 /* Broadcasts *p and copies it to *to. The compiler would load it once for both and broadcast by a shuffle, which takes the place of a
  * multiply-add. */
 ALWAYS_INLINE vec vec_broadcast_copied(const float *p, float *to)

@@ -120,6 +120,21 @@ Test(gemm, rows_that_tiles_copy)
     check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 142, 320, 1300}, 325, -20, 0);
 }
 
+/* On the same condition: few leaves, whose sums wait until the last one, and others, which do not. */
+Test(gemm, leaves_that_wait_for_the_last_one)
+{
+    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    for (int leaf = 4; leaf <= 144; leaf++)
+        if (144 % leaf == 0) {
+            check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 144, 70}, leaf, -20, 0);
+            check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 75, 96, 144}, leaf, -20, 0);
+        }
+    for (int rows = 1; rows <= 16; rows++)
+        check(SY_OP_MATMUL_TN, &(struct shape){0, rows, 50, 45, 64}, 1, -20, 0);
+    for (int leaf = 8; leaf <= 128; leaf *= 2)
+        check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 128, 70}, leaf, -20, 0);
+}
+
 /* Rows times weights, and transposed ones, over a vocabulary, in chunks: parts of a leaf, and several leaves at a time. */
 Test(gemm, contractions_over_a_vocabulary)
 {
