@@ -6,7 +6,7 @@
  * as streams. A leaf of bf16 that has no partner for its last element gets a zero. There are no k-blocks: a
  * tile walks the whole contraction, leaf by leaf; a long one may be taken in chunks (fast_gemm_chunks.c).
  * Each thread takes an equal share of C, rows of groups of columns, and packs all that it reads for
- * itself: the columns of a group once, the rows of A block by block.
+ * itself: the columns of a group once, the rows of A block by block, or tiles copy these while they multiply them (plan->from_rows).
  * Some is packed twice for that, but nothing is read that another core wrote, which is slow where the two
  * have no cache in common (up to a quarter of a product's time between core complexes of an EPYC);
  * column_groups in fast_gemm.c keeps it least. Of experts each thread takes whole columns: it packs an
@@ -301,15 +301,15 @@ static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
     return rows + HALF_LANES * divide_up(rows, STREAMED_HEIGHT);
 }
 
-/* Words of a thread's trees over leaves: of a tile, in chunks of a block of C, streamed of all rows of an expert. */
+/* Words of a thread's trees over leaves: of a tile, or its leaves that wait, in chunks of a block of C, streamed of all rows of an
+ * expert. */
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
-    const int64_t leaves = plan->gemm.leaves,
-                  tiles = greatest(pending_tiles(leaves), plan->ahead ? least(leaves, WHOLE_LEAVES) : 0);
+    const int64_t leaves = plan->gemm.leaves, tiles = pending_tiles(leaves);
+    const int64_t tile = greatest(tiles, plan->ahead ? least(leaves, WHOLE_LEAVES) : 0) * TILE_SIZE;
     if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
-    if (!plan->streamed) return tiles * TILE_SIZE;
-    return tiles *
-           greatest(TILE_SIZE, streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
+    if (!plan->streamed) return tile;
+    return greatest(tile, tiles * streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
 }
 
 /* With plan->buffered: words of each of the two buffers of B, at most. */
