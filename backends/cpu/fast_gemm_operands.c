@@ -203,7 +203,7 @@ static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t exper
     const operand *row[OWN_PANELS * TILE_ROWS];
     int64_t padded = locate_rows(gemm, expert, worker, first, n);
     struct stretch s;
-    worker->unpacked = plan->from_rows && n % 2 == 0 && worker->slot[n - 1] - worker->slot[0] == n - 1
+    worker->unpacked = plan->from_rows && n % 2 == 0 && slots_follow(worker->slot, n)
                            ? (const float *)a + worker->slot[0] * gemm->a_width
                            : NULL;
     if (worker->unpacked) return;

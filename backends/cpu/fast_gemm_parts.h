@@ -105,7 +105,7 @@
 #define STREAMED_COLUMNS 1024
 #define STREAMED_L2      (2 << 20)
 /* On that condition the sums of at most so many leaves of a tile wait until the last one (fast_gemm_whole_tile). */
-#define WHOLE_LEAVES 8
+#define WAITING_LEAVES 8
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
 #define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)
@@ -242,7 +242,8 @@ struct sycpu_gemm_tile {
     const float *unpacked;            /* with plan->from_rows: rows of A that are copied to `a`, else NULL */
     int64_t row_stride;               /* words from one of them to the next */
     float *copy;                      /* with next: gets the panel, packed; NULL: not wanted */
-    float *pending;   /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree */
+    float *
+        pending; /* scratch: tiles [log2(leaves) + 1] that wait for a right neighbour in the tree, or sums of all leaves */
     void *c;          /* result */
     int64_t c_stride; /* elements between its rows */
     enum sycpu_gemm_how how;
@@ -306,7 +307,7 @@ static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
     const int64_t leaves = plan->gemm.leaves, tiles = pending_tiles(leaves);
-    const int64_t tile = greatest(tiles, plan->ahead ? least(leaves, WHOLE_LEAVES) : 0) * TILE_SIZE;
+    const int64_t tile = greatest(tiles, plan->ahead ? least(leaves, WAITING_LEAVES) : 0) * TILE_SIZE;
     if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
     if (!plan->streamed) return tile;
     return greatest(tile, tiles * streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
@@ -465,7 +466,7 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
                     int64_t length);
 
 /* With plan->ahead: all leaves of a tile at once. From leaf `early` on rows of C are fetched, `share` of them before each leaf. Gives 0,
- * with nothing done, where the tile is none that it takes: less high, of other leaves than 1, 2, 4 or WHOLE_LEAVES, or of operands that
+ * with nothing done, where the tile is none that it takes: less high, of other leaves than 1, 2, 4 or WAITING_LEAVES, or of operands that
  * are more than read from panels. */
 int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,
                          int64_t early, int64_t share);
@@ -548,12 +549,18 @@ static inline int64_t turned_width(int64_t rows)
 int64_t fast_gemm_pack_parts(const struct sycpu_gemm_plan *plan, int64_t expert,
                              struct sycpu_gemm_worker *worker, int64_t rows, float *to);
 
+/* Whether n slots follow each other. */
+static inline int slots_follow(const int64_t *slot, int64_t n)
+{
+    return slot[n - 1] - slot[0] == n - 1;
+}
+
 /* Where the rows of a tile lie in A, if they can be read there as a panel of `rows` rows: the slots are neighbours.
  * NULL: they cannot. */
 static inline const operand *fast_gemm_in_place(const struct sycpu_gemm_plan *plan, int64_t expert,
                                                 const int64_t *slot, int64_t rows)
 {
-    if (WHOLE == 1 || !plan->in_place || rows % 16 || slot[rows - 1] - slot[0] != rows - 1) return NULL;
+    if (WHOLE == 1 || !plan->in_place || rows % 16 || !slots_follow(slot, rows)) return NULL;
     return (const operand *)plan->gemm.a + expert * sycpu_gemm_a_size(&plan->gemm) +
            slot[0] * plan->gemm.a_width;
 }

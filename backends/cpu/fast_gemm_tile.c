@@ -19,33 +19,29 @@
 #define ROW_LOAD(i)                                                                                          \
     c##i##0 = vec_load(from + i * TILE_COLUMNS);                                                             \
     c##i##1 = vec_load(from + i * TILE_COLUMNS + LANES);
-#define ROW_STEP(i)                                                                                          \
+#define ROW_MULTIPLY(i, BROADCAST)                                                                           \
     {                                                                                                        \
-        vec ai = vec_broadcast(a + i);                                                                       \
+        vec ai = BROADCAST;                                                                                  \
         c##i##0 = vec_step(ai, b0, c##i##0);                                                                 \
         c##i##1 = vec_step(ai, b1, c##i##1);                                                                 \
     }
+#define ROW_STEP(i) ROW_MULTIPLY(i, vec_broadcast(a + i))
 /* Of a row where it lies (AT_0 ..: STEPS_FROM_ROWS), copied to the panel. */
-#define ROW_STEP_COPIED(i)                                                                                   \
-    {                                                                                                        \
-        vec ai = vec_broadcast_copied((const float *)(AT_##i), copy + i);                                    \
-        c##i##0 = vec_step(ai, b0, c##i##0);                                                                 \
-        c##i##1 = vec_step(ai, b1, c##i##1);                                                                 \
-    }
-#define AT_0  at0
-#define AT_1  (at0 + far)
-#define AT_2  (at0 + 2 * far)
-#define AT_3  at3
-#define AT_4  (at3 + far)
-#define AT_5  (at3 + 2 * far)
-#define AT_6  at6
-#define AT_7  (at6 + far)
-#define AT_8  (at6 + 2 * far)
-#define AT_9  at9
-#define AT_10 (at9 + far)
-#define AT_11 (at9 + 2 * far)
-#define AT_12 at12
-#define AT_13 (at12 + far)
+#define ROW_STEP_COPIED(i) ROW_MULTIPLY(i, vec_broadcast_copied((const float *)(AT_##i), copy + i))
+#define AT_0               at0
+#define AT_1               (at0 + far)
+#define AT_2               (at0 + 2 * far)
+#define AT_3               at3
+#define AT_4               (at3 + far)
+#define AT_5               (at3 + 2 * far)
+#define AT_6               at6
+#define AT_7               (at6 + far)
+#define AT_8               (at6 + 2 * far)
+#define AT_9               at9
+#define AT_10              (at9 + far)
+#define AT_11              (at9 + 2 * far)
+#define AT_12              at12
+#define AT_13              (at12 + far)
 #define ROW_ADD_ZERO(i)                                                                                      \
     c##i##0 = vec_add(c##i##0, vec_zero());                                                                  \
     c##i##1 = vec_add(c##i##1, vec_zero());
@@ -171,6 +167,7 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
 #else
 #    define STEPS_FROM_ROWS(ROWS, ...)
 #endif
+
 /* Steps k .. k + depth - 1, one leaf, or a part of one whose sums so far are at `from`, added to the `merges` tiles below
  * `pending` (the nearest first). The + 0 that closes each leaf is added to the last sum alone: it changes nothing but the sign of
  * a zero, and the sum of zeros of any sign, closed, is +0 too. */
@@ -279,17 +276,17 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
 #    define PAIR(leaf, i, half)   vec_add(SUM(leaf, i, half), SUM(leaf + 1, i, half))
 #    define LAST_2(leaf, i, half) vec_add(SUM(leaf, i, half), c##i##half)
 #    define LAST_4(leaf, i, half) vec_add(PAIR(leaf, i, half), LAST_2(leaf + 2, i, half))
-#    define LAST_8(i, half)       vec_add(vec_add(PAIR(0, i, half), PAIR(2, i, half)), LAST_4(4, i, half))
-#    define ROW_ADD_2(i)                                                                                     \
-        c##i##0 = LAST_2(0, i, 0);                                                                           \
-        c##i##1 = LAST_2(0, i, 1);
-#    define ROW_ADD_4(i)                                                                                     \
-        c##i##0 = LAST_4(0, i, 0);                                                                           \
-        c##i##1 = LAST_4(0, i, 1);
-#    define ROW_ADD_8(i)                                                                                     \
-        c##i##0 = LAST_8(i, 0);                                                                              \
-        c##i##1 = LAST_8(i, 1);
+#    define LAST_8(leaf, i, half)                                                                            \
+        vec_add(vec_add(PAIR(leaf, i, half), PAIR(leaf + 2, i, half)), LAST_4(leaf + 4, i, half))
+#    define ROW_ADD_SUMS(i, LAST)                                                                            \
+        c##i##0 = LAST(0, i, 0);                                                                             \
+        c##i##1 = LAST(0, i, 1);
+#    define ROW_ADD_2(i) ROW_ADD_SUMS(i, LAST_2)
+#    define ROW_ADD_4(i) ROW_ADD_SUMS(i, LAST_4)
+#    define ROW_ADD_8(i) ROW_ADD_SUMS(i, LAST_8)
+_Static_assert(WAITING_LEAVES == 8, "so many are added at most");
 
+/* Whether a tile is as high as can be and nothing but read from panels and stored. */
 static inline int is_plain(const struct sycpu_gemm_tile *tile)
 {
     const int special = tile->scale || tile->next || tile->copy || tile->pieces || tile->unpacked;
@@ -303,7 +300,7 @@ int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, con
 {
     const float *a = tile->a, *b = tile->b, *const sums = tile->pending;
     const int64_t near = AHEAD * TILE_COLUMNS;
-    if (!is_plain(tile) || leaves > WHOLE_LEAVES || leaves & (leaves - 1)) return 0;
+    if (!is_plain(tile) || leaves > WAITING_LEAVES || leaves & (leaves - 1)) return 0;
     for (int64_t leaf = 0, row = 0; leaf < leaves; leaf++) {
         for (const int64_t end = leaf < early ? 0 : least(row + share, TILE_ROWS); row < end; row++)
             fetch_step((const float *)tile->c + row * tile->c_stride, TILE_COLUMNS * sizeof(float));

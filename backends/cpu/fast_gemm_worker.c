@@ -116,7 +116,7 @@ static struct sycpu_gemm_tile make_tile(const struct sycpu_gemm_plan *plan,
         tile.next = worker->next_b;
         tile.copy = worker->row_panels > 1 ? worker->b : NULL;
     }
-    if (whole && tile.height == rows && slot[rows - 1] - slot[0] == rows - 1) {
+    if (whole && tile.height == rows && slots_follow(slot, rows)) {
         tile.c = (char *)gemm->c +
                  (expert * sycpu_gemm_c_size(gemm) + slot[0] * gemm->columns + column) * c_element(plan);
         tile.c_stride = gemm->columns;
@@ -268,7 +268,7 @@ void fast_gemm_compute_column(const struct sycpu_gemm_plan *plan, const struct s
         return;
     }
 #endif
-    const int follow = slot[all - 1] - slot[0] == all - 1; /* its rows, each other */
+    const int follow = slots_follow(slot, all);
     struct sycpu_gemm_tile tile = make_tile(plan, worker, expert, 0, panel_b, rows_of(worker, 0));
     const int64_t down = fast_gemm_in_place(plan, expert, slot, rows_of(worker, 0))
                              ? TILE_ROWS * tile.a_row
