@@ -248,6 +248,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.direct = gemm->form == SYCPU_GEMM_NN && !gemm->panels && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
     plan.ahead = HAS_STREAMED && sycpu_l2_bytes() >= STREAMED_L2;
+    plan.waits = plan.ahead || IS_AVX2;
     plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;

@@ -104,7 +104,8 @@
 #define STREAMED_HEIGHT  28
 #define STREAMED_COLUMNS 1024
 #define STREAMED_L2      (2 << 20)
-/* On that condition the sums of at most so many leaves of a tile wait until the last one (fast_gemm_whole_tile). */
+/* On that condition, and by AVX2, the sums of at most so many leaves of a tile wait until the last one (fast_gemm_whole_tile). */
+#define HAS_WAITING    (HAS_STREAMED || IS_AVX2)
 #define WAITING_LEAVES 8
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
@@ -282,6 +283,7 @@ struct sycpu_gemm_plan {
     int64_t strip_rows;     /* likewise fast_gemm_compute_rows */
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
+    int waits;              /* 1: sums of few leaves wait until the last one */
     int ahead;              /* 1: of float32, the L2 cache has room for what is read next */
     int from_rows;          /* 1: of these tiles with the first panel of B copy rows of A to panels */
     int copied;             /* 1: of these the next chunk is packed beside the tiles of the one at hand */
@@ -307,7 +309,7 @@ static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
 static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
 {
     const int64_t leaves = plan->gemm.leaves, tiles = pending_tiles(leaves);
-    const int64_t tile = greatest(tiles, plan->ahead ? least(leaves, WAITING_LEAVES) : 0) * TILE_SIZE;
+    const int64_t tile = greatest(tiles, plan->waits ? least(leaves, WAITING_LEAVES) : 0) * TILE_SIZE;
     if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
     if (!plan->streamed) return tile;
     return greatest(tile, tiles * streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
@@ -465,7 +467,7 @@ struct sycpu_gemm_rest {
 void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t leaves, int64_t k,
                     int64_t length);
 
-/* With plan->ahead: all leaves of a tile at once. From leaf `early` on rows of C are fetched, `share` of them before each leaf. Gives 0,
+/* With plan->waits: all leaves of a tile at once. From leaf `early` on rows of C are fetched, `share` of them before each leaf. Gives 0,
  * with nothing done, where the tile is none that it takes: less high, of other leaves than 1, 2, 4 or WAITING_LEAVES, or of operands that
  * are more than read from panels. */
 int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, const int64_t *length,

@@ -270,7 +270,14 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
  * The sum of each leaf waits until the last one, and then all are added as the tree says: so there is no branch that goes another way
  * from leaf to leaf, which the processor would guess wrong when the multiply-adds behind it should begin. */
 
-#if HAS_STREAMED
+#if HAS_WAITING
+#    if IS_AVX2
+#        define ALL_ROWS ROWS_6
+#        define FETCH_B /* is_fed */
+#    else
+#        define ALL_ROWS ROWS_14
+#        define FETCH_B fetch_step(b + AHEAD * TILE_COLUMNS, TILE_COLUMNS * sizeof(float))
+#    endif
 
 #    define SUM(leaf, i, half)    vec_load(sums + (leaf)*TILE_SIZE + (i)*TILE_COLUMNS + (half)*LANES)
 #    define PAIR(leaf, i, half)   vec_add(SUM(leaf, i, half), SUM(leaf + 1, i, half))
@@ -286,12 +293,12 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
 #    define ROW_ADD_8(i) ROW_ADD_SUMS(i, LAST_8)
 _Static_assert(WAITING_LEAVES == 8, "so many are added at most");
 
-/* Whether a tile is as high as can be and nothing but read from panels and stored. */
+/* Whether a tile is as high as can be and nothing but read from panels and written. Past the caches, by AVX-512, was not measured. */
 static inline int is_plain(const struct sycpu_gemm_tile *tile)
 {
     const int special = tile->scale || tile->next || tile->copy || tile->pieces || tile->unpacked;
     return !special && tile->b_stride == TILE_COLUMNS && tile->height == TILE_ROWS &&
-           tile->how == SYCPU_GEMM_STORE;
+           (tile->how == SYCPU_GEMM_STORE || (IS_AVX2 && tile->how == SYCPU_GEMM_STREAM));
 }
 
 /* Sums of leaves are stored by code of their own, whose places are known when compiling. */
@@ -299,33 +306,36 @@ int fast_gemm_whole_tile(const struct sycpu_gemm_tile *tile, int64_t leaves, con
                          int64_t early, int64_t share)
 {
     const float *a = tile->a, *b = tile->b, *const sums = tile->pending;
-    const int64_t near = AHEAD * TILE_COLUMNS;
     if (!is_plain(tile) || leaves > WAITING_LEAVES || leaves & (leaves - 1)) return 0;
     for (int64_t leaf = 0, row = 0; leaf < leaves; leaf++) {
         for (const int64_t end = leaf < early ? 0 : least(row + share, TILE_ROWS); row < end; row++)
             fetch_step((const float *)tile->c + row * tile->c_stride, TILE_COLUMNS * sizeof(float));
-        ROWS_14(ROW_ZERO)
-        STEPS(ROWS_14, length[leaf], TILE_COLUMNS, FETCH(float), , FLOAT_LOAD)
+        ALL_ROWS(ROW_ZERO)
+        STEPS(ALL_ROWS, length[leaf], TILE_COLUMNS, FETCH_B, , FLOAT_LOAD)
         if (leaf + 1 < leaves) {
             float *const out = tile->pending + leaf * TILE_SIZE;
             const int64_t out_stride = TILE_COLUMNS;
-            ROWS_14(ROW_STORE)
+            ALL_ROWS(ROW_STORE)
             continue;
         }
         float *const out = tile->c;
         const int64_t out_stride = tile->c_stride;
         if (leaves == 8) {
-            ROWS_14(ROW_ADD_8)
+            ALL_ROWS(ROW_ADD_8)
         } else if (leaves == 4) {
-            ROWS_14(ROW_ADD_4)
+            ALL_ROWS(ROW_ADD_4)
         } else if (leaves == 2) {
-            ROWS_14(ROW_ADD_2)
+            ALL_ROWS(ROW_ADD_2)
         }
-        ROWS_14(ROW_ADD_ZERO)
+        ALL_ROWS(ROW_ADD_ZERO)
         if (tile->relu) {
-            ROWS_14(ROW_RELU)
+            ALL_ROWS(ROW_RELU)
         }
-        ROWS_14(ROW_STORE)
+        if (IS_AVX2 && tile->how == SYCPU_GEMM_STREAM) {
+            ALL_ROWS(ROW_STREAM)
+        } else {
+            ALL_ROWS(ROW_STORE)
+        }
     }
     return 1;
 }

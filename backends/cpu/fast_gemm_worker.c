@@ -181,12 +181,12 @@ static void compute_tile(const struct sycpu_gemm_plan *plan, const struct sycpu_
     const int64_t leaves = worker->end_leaf - worker->first_leaf,
                   early = fetching ? early_leaves(length, leaves) : 0;
     const int64_t share = fetching ? divide_up(rows, leaves - early) : 0;
-#if HAS_STREAMED
-    if (plan->ahead && !worker->tree && tile->c != worker->edge &&
-        fast_gemm_whole_tile(tile, leaves, length, fetching ? early : leaves, share))
-        return;
+    int done = 0;
+#if HAS_WAITING
+    if (plan->waits && !worker->tree && (IS_AVX2 || tile->c != worker->edge))
+        done = fast_gemm_whole_tile(tile, leaves, length, fetching ? early : leaves, share);
 #endif
-    for (int64_t i = 0, k = 0, row = 0; i < leaves; k += length[i++]) {
+    for (int64_t i = 0, k = 0, row = 0; !done && i < leaves; k += length[i++]) {
         if (fetching && i >= early) {
             fetch_c(plan, expert, worker->slot + panel_a * TILE_ROWS, panel_b, row, least(row + share, rows));
             row += share;

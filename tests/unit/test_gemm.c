@@ -120,7 +120,7 @@ Test(gemm, rows_that_tiles_copy)
     check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 142, 320, 1300}, 325, -20, 0);
 }
 
-/* On the same condition: few leaves, whose sums wait until the last one, and others, which do not. */
+/* On the same condition, and by AVX2: few leaves, whose sums wait until the last one, and others, which do not. */
 Test(gemm, leaves_that_wait_for_the_last_one)
 {
     setenv("SY_TEST_L2_BYTES", "4194304", 1);
@@ -133,6 +133,14 @@ Test(gemm, leaves_that_wait_for_the_last_one)
         check(SY_OP_MATMUL_TN, &(struct shape){0, rows, 50, 45, 64}, 1, -20, 0);
     for (int leaf = 8; leaf <= 128; leaf *= 2)
         check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 128, 70}, leaf, -20, 0);
+}
+
+/* So many results that they are written past the caches, of leaves that wait and of one. */
+Test(gemm, results_past_the_caches)
+{
+    static const struct shape shape = {0, 1, 1031, 16, 16400};
+    check(SY_OP_MATMUL, &shape, 2, -20, 0);
+    check(SY_OP_MATMUL, &shape, 16, -20, 0);
 }
 
 /* Rows times weights, and transposed ones, over a vocabulary, in chunks: parts of a leaf, and several leaves at a time. */
