@@ -7,6 +7,7 @@
 #include "backends/cpu/fast_gemm_parts.h"
 
 #define LIST_STEPS  256                         /* steps whose rows are listed together */
+#define LIST_PANELS 16                          /* panels of A likewise */
 #define PACK_PANELS (512 * STEP / TILE_COLUMNS) /* of B that are written together */
 
 /* Of buffer rows that are fetched while an expert before is computed, at most. */
@@ -195,26 +196,38 @@ static int64_t locate_rows(const struct sycpu_gemm *gemm, int64_t expert, struct
     return slot - worker->slot;
 }
 
+/* Panels of A of the block's rows [first, end), at most LIST_PANELS of them; with SYCPU_TILES those that tiles read in place are left
+ * out. */
+static void pack_listed_rows(const struct sycpu_gemm_plan *plan, int64_t expert,
+                             const struct sycpu_gemm_worker *worker, int64_t first, int64_t end)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
+    const operand *row[LIST_PANELS * TILE_ROWS];
+    const int64_t n = end - first, *slot = worker->slot + first;
+    float *to = worker->a + first / TILE_ROWS * a_panel_size(plan->a_steps);
+    struct stretch s;
+    for (int64_t i = 0; i < n; i++) row[i] = a + slot[i] * gemm->a_width;
+    for (int64_t i = 0; WHOLE > 1 && i < n; i += TILE_ROWS) {
+        const int64_t rows = worker->block_rows - (first + i) / TILE_ROWS * worker->panel_rows;
+        if (fast_gemm_in_place(plan, expert, slot + i, least(worker->panel_rows, rows))) row[i] = NULL;
+    }
+    for (int64_t k = 0; k < worker->taken; k += s.steps) {
+        s = next_stretch(plan, worker, k);
+        fast_gemm_pack_a_rows(row, n, s.element, s.elements, to + k * A_STEP, a_panel_size(plan->a_steps));
+    }
+}
+
 static void pack_block_of_rows(const struct sycpu_gemm_plan *plan, int64_t expert,
                                struct sycpu_gemm_worker *worker, int64_t first, int64_t n)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const operand *a = (const operand *)gemm->a + expert * sycpu_gemm_a_size(gemm);
-    const operand *row[OWN_PANELS * TILE_ROWS];
-    int64_t padded = locate_rows(gemm, expert, worker, first, n);
-    struct stretch s;
-    worker->unpacked = plan->from_rows && n % 2 == 0 && slots_follow(worker->slot, n)
-                           ? (const float *)a + worker->slot[0] * gemm->a_width
-                           : NULL;
-    if (worker->unpacked) return;
-    for (int64_t i = 0; i < padded; i++) row[i] = a + worker->slot[i] * gemm->a_width;
-    for (int64_t i = 0; WHOLE > 1 && i < padded; i += TILE_ROWS, n -= worker->panel_rows)
-        if (fast_gemm_in_place(plan, expert, worker->slot + i, least(worker->panel_rows, n))) row[i] = NULL;
-    for (int64_t k = 0; k < worker->taken; k += s.steps) {
-        s = next_stretch(plan, worker, k);
-        fast_gemm_pack_a_rows(row, padded, s.element, s.elements, worker->a + k * A_STEP,
-                              a_panel_size(plan->a_steps));
-    }
+    const float *a = (const float *)gemm->a + expert * sycpu_gemm_a_size(gemm);
+    const int64_t padded = locate_rows(gemm, expert, worker, first, n), most = LIST_PANELS * TILE_ROWS;
+    const int unpacked = plan->from_rows && n % 2 == 0 && slots_follow(worker->slot, n);
+    worker->unpacked = unpacked ? a + worker->slot[0] * gemm->a_width : NULL;
+    for (int64_t i = 0; !unpacked && i < padded; i += most)
+        pack_listed_rows(plan, expert, worker, i, least(i + most, padded));
 }
 
 static void pack_block_of_columns(const struct sycpu_gemm_plan *plan, int64_t expert,

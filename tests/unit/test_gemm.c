@@ -151,6 +151,8 @@ Test(gemm, contractions_over_a_vocabulary)
     check(SY_OP_MATMUL, &nn, 106, -20, 0);
     check(SY_OP_MATMUL_NT, &nt, 1537, -20, 0);
     check(SY_OP_MATMUL_NT, &nt, 106, -20, 0);
+    for (int rows = 300; rows <= 1500; rows += 600)
+        check(SY_OP_MATMUL, &(struct shape){0, 1, rows, 12288, 1}, 1536, -20, 0);
 }
 
 /* More columns than caches hold when packed, which are taken in groups. */
