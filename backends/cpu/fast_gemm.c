@@ -46,12 +46,13 @@
 #define KEPT_WORDS (1024 * 1024)
 /* With SYCPU_TILES: steps of a chunk of the contraction of x w and x w^T, of which a panel of rows fits in the L1 cache. */
 #define NEAR_STEPS 256
-/* The same of x^T y, by AVX2 as well, steps of one leaf at most, rows and panels of columns of a block of C, and how many chunks pay
- * at least. */
+/* The same of x^T y, by AVX2 as well, steps of one leaf at most, rows and panels of columns of a block of C, how many of these panels
+ * are packed at a time, and how many chunks pay at least. */
 #define CHUNK_STEPS  256
 #define LEAF_STEPS   512
-#define CHUNK_ROWS   512
-#define CHUNK_PANELS 16
+#define CHUNK_ROWS   (IS_AVX2 ? 1024 : 512)
+#define CHUNK_WIDTH  (IS_AVX2 ? 32 : 16)
+#define CHUNK_PANELS (IS_AVX2 ? 4 : 16)
 #define CHUNKS_LEAST 3
 /* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, and these where C has few elements. */
 #define COPIED_PANELS    8
@@ -185,7 +186,7 @@ static void plan_trees(struct sycpu_gemm_plan *plan)
         return;
     }
     plan->tree_rows = plan->block_panels;
-    plan->tree_panels = plan->b_panels;
+    plan->tree_panels = plan->width;
 }
 
 /* Words for what a thread packs of A; where it has few rows or tokens of an expert, these as float32. */
@@ -235,9 +236,12 @@ static void plan_blocks(struct sycpu_gemm_plan *plan)
         plan->block_panels = least(OWN_PANELS, greatest(1, STAYING_WORDS / a_panel_size(plan->steps)));
         plan->b_panels = 1;
     } else if (plan->blocks) {
-        plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
-        plan->b_panels = least(plan->copied ? COPIED_PANELS : CHUNK_PANELS, plan->group_panels);
+        const int64_t share = divide_up(plan->gemm.rows * plan->gemm.experts * plan->groups, plan->threads);
+        plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, least(row_panels, share / TILE_ROWS + 1));
+        plan->width = least(plan->copied ? COPIED_PANELS : CHUNK_WIDTH, plan->group_panels);
+        plan->b_panels = least(plan->copied ? COPIED_PANELS : CHUNK_PANELS, plan->width);
     }
+    if (!plan->blocks) plan->width = plan->b_panels;
 }
 
 static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)

@@ -11,7 +11,8 @@
  * passes, the next chunk of a panel fetched meanwhile.
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. By vectors a panel of
- * columns stays in the L1 cache and rows pass it by. By AVX-512, where the L2 cache is large (plan->copied), a chunk may be a part of a
+ * columns stays in the L1 cache and rows pass it by; by AVX2, where the L2 cache is small, these may come from farther away, and
+ * a few panels are packed just before they are used. By AVX-512, where the L2 cache is large (plan->copied), a chunk may be a part of a
  * leaf, and the next one is packed between the steps of tiles (fast_gemm_copied.c).
  * x w and x w^T over a vocabulary (the gradient of what gives logits): like x^T y, but a chunk may be a part of a leaf. A few panels
  * of so many steps fill the L2 cache, so rows would be copied again for every few columns. */
@@ -59,14 +60,19 @@ int fast_gemm_take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
 static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                           int64_t expert, const struct sycpu_gemm_block *block)
 {
+    const int64_t end = block->panel + block->n;
     int64_t left = 0;
+    worker->left = block->panel;
     for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
-        if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, block->panel, block->n);
         fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
-        for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < block->rows; i++)
-            fast_gemm_compute_tiles(plan, worker, expert, i, block->panel, block->n);
-        for (int64_t i = 0; WHOLE == 1 && i < block->n; i++)
-            fast_gemm_compute_column(plan, worker, expert, block->panel + i);
+        for (int64_t n, panel = block->panel; panel < end; panel += n) {
+            n = least(plan->b_panels, end - panel);
+            if (plan->blocks) fast_gemm_pack_columns(plan, expert, worker, panel, n);
+            for (int64_t i = 0; WHOLE > 1 && i * TILE_ROWS < block->rows; i++)
+                fast_gemm_compute_tiles(plan, worker, expert, i, panel, n);
+            for (int64_t i = 0; WHOLE == 1 && i < n; i++)
+                fast_gemm_compute_column(plan, worker, expert, panel + i);
+        }
     }
 }
 
@@ -88,7 +94,7 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
     fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
     for (int64_t panel = block->panel; panel < block->panel + block->n; panel++) {
         const float *b = b_panel_of(&plan->gemm, expert, panel);
-        worker->first_b = panel;
+        worker->first_b = worker->left = panel;
         for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
             worker->ahead.b = (const char *)(b + (worker->from + worker->taken) * TILE_COLUMNS);
             fast_gemm_compute_column(plan, worker, expert, panel);

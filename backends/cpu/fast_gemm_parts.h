@@ -273,6 +273,7 @@ struct sycpu_gemm_plan {
     int kept;               /* 1: all of A, TN, for all its groups of columns */
     int64_t groups;         /* of columns of C of an expert: a thread packs the B of one at a time */
     int64_t group_panels;   /* panels of B in each of them but the last */
+    int64_t width;          /* panels of columns of a block of C, with chunks */
     int64_t b_panels;       /* of B that a thread takes at a time */
     int64_t a_words;        /* of scratch for panels of A */
     int64_t b_words;        /* of scratch where it packs them; 0: they are read where they lie */
@@ -334,6 +335,7 @@ struct sycpu_gemm_worker {
     float *a;        /* [block_panels] packed panels of the block */
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
+    int64_t left;    /* with chunks: number of the first panel of columns of the block of C */
     int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
     const float *unpacked;         /* with plan->from_rows: first row of the block in A; NULL: it is packed */
     const void *next_b;            /* with direct: the panel that follows */
@@ -585,7 +587,7 @@ static inline struct sycpu_gemm_blocks gemm_blocks(const struct sycpu_gemm_plan 
 {
     struct sycpu_gemm_blocks b = {.row = row, .end = end, .panel = panel, .panels = panels};
     b.height = equal_parts(divide_up(end - row, TILE_ROWS), plan->block_panels) * TILE_ROWS;
-    b.width = plan->rows_stay ? panels : equal_parts(panels, plan->b_panels);
+    b.width = plan->rows_stay ? panels : equal_parts(panels, plan->width);
     b.across = divide_up(panels, b.width);
     b.all = divide_up(end - row, b.height) * b.across;
     return b;
