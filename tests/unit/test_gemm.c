@@ -90,7 +90,9 @@ Test(gemm, sums_over_many_tokens)
 {
     check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 100, 20, 48}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 515, 16}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 1035, 16}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 7, 272}, 1, -20, 0);
+    check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 200, 7, 600}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 3, 290, 13, 281}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 50, 9, 37}, 2, -4, 0);
 }
