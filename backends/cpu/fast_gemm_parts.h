@@ -112,7 +112,7 @@
 #define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)
 #define BUFFERED_STEPS   32
 #define BUFFERED_COLUMNS 64
-#define BUFFERED_SUMS    (48 * 1024)
+#define BUFFERED_SUMS    (96 * 1024)
 /* Tiles of more rows read int8 weights from a panel, widened: what that takes is little then. */
 #define INT8_ROWS    6
 #define BLOCK_PANELS (BLOCK_ROWS / TILE_ROWS)
