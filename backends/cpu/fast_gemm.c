@@ -409,10 +409,11 @@ int fast_product_prepare(void *context, const struct sy_call *call, void **plan)
 
 #ifndef SYCPU_PAIRS
 /* Whether fast_gemm_compute_narrow takes it. */
-static int is_narrow(const struct sycpu_gemm *gemm)
+static int is_narrow(const struct sycpu_gemm_plan *plan)
 {
-    return gemm->form == SYCPU_GEMM_NN && gemm->columns <= LANES && gemm->leaves == 1 && gemm->experts == 1 &&
-           !gemm->filled && !gemm->scale && !gemm->panels;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    return !plan->chunk && gemm->form == SYCPU_GEMM_NN && gemm->columns <= LANES && gemm->leaves == 1 &&
+           gemm->experts == 1 && !gemm->filled && !gemm->scale && !gemm->panels;
 }
 #endif
 
@@ -425,7 +426,7 @@ int fast_product(void *context, const struct sy_call *call)
         sycpu_parallel(call, gemm->experts * gemm->groups, fast_gemm_zero_empty_slots, plan);
     void (*compute)(void *, int64_t, int) = plan->own ? fast_gemm_compute_own : compute_share;
 #ifndef SYCPU_PAIRS
-    if (is_narrow(gemm)) compute = fast_gemm_compute_narrow;
+    if (is_narrow(plan)) compute = fast_gemm_compute_narrow;
 #endif
     sycpu_parallel(call, plan->threads, compute, plan);
     return SY_OK;

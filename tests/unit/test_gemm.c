@@ -137,6 +137,24 @@ Test(gemm, leaves_that_wait_for_the_last_one)
         check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 128, 70}, leaf, -20, 0);
 }
 
+/* Each extent small, large or as large as a vocabulary, whatever the others are, and leaves that wait or do not: what is cut into
+ * blocks, chunks and groups fits its scratch. */
+Test(gemm, extents_of_any_size_together)
+{
+    static const int size[] = {3, 1000, 13000};
+    for (int i = 0; i < 27; i++) {
+        const int rows = size[i / 9], k = size[i / 3 % 3], n = size[i % 3];
+        if ((double)rows * k * n > 1.5e8) continue;
+        for (int op = 0; op < 3; op++) {
+            const int kind = plain_ops[op], groups = is_tn(kind) && rows > 3 ? 8 : 1;
+            const struct shape s = {0, groups, rows / groups, k, n};
+            const int axis = leaf_axis(kind, &s);
+            check(kind, &s, axis % 8 ? axis : axis / 8, -20, 0);
+            if (i % 2) check(kind, &s, axis, -20, 0);
+        }
+    }
+}
+
 /* So many results that they are written past the caches, of leaves that wait and of one. */
 Test(gemm, results_past_the_caches)
 {
