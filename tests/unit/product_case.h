@@ -32,6 +32,21 @@ static inline int leaf_axis(int op, const struct shape *s)
     return is_tn(op) ? s->groups : is_nt(op) ? s->n : s->k;
 }
 
+/* All orders of a small extent, a large one and one of a vocabulary, each with leaves that wait and with one: what is cut into
+ * blocks, chunks and groups fits its scratch. */
+static inline void each_order(int op, int experts, const int *size,
+                              void (*check)(int op, const struct shape *s, int leaf))
+{
+    for (int i = 0; i < 27; i++) {
+        const int rows = i / 9, k = i / 3 % 3, n = i % 3, groups = is_tn(op) && rows ? 8 : 1;
+        const struct shape s = {experts, groups, size[rows] / groups, size[k], size[n]};
+        const int axis = leaf_axis(op, &s);
+        if (rows == k || k == n || n == rows) continue;
+        check(op, &s, axis);
+        if (axis % 8 == 0) check(op, &s, axis / 8);
+    }
+}
+
 /* Operands of a product whose x is [.., k] and whose weights are [k, n]; NT has x [.., n], TN y [.., n].
  * Those of experts want add_counts too. */
 static inline void add_operands(struct kh *k, const struct shape *s, int in, int out)

@@ -133,6 +133,11 @@ Test(gemm_bf16, contractions_over_a_vocabulary)
     check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 65, 1, 24624}, 171);
 }
 
+Test(gemm_bf16, extents_of_any_size_together)
+{
+    for (int op = 0; op < 3; op++) each_order(plain_ops[op], 0, (const int[]){2, 600, 4104}, check);
+}
+
 Test(gemm_bf16, expert_buffers_with_ragged_counts)
 {
     static const struct shape shapes[] = {{1, 1, 1, 1, 1},    {4, 4, 5, 16, 33},  {3, 8, 17, 20, 32},
