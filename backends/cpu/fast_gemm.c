@@ -165,10 +165,12 @@ static int goes_past_caches(const struct sycpu_gemm_plan *plan)
            gemm->experts * sycpu_gemm_c_size(gemm) * c_element(plan) > STREAM_BYTES;
 }
 
-/* Rows of an expert that are few for strips, NN: of float32, in whole panels. */
-static int64_t strip_rows(const struct sycpu_gemm *gemm)
+/* Rows of an expert that are few for strips, NN: of float32, in whole panels. With chunks there is no room for whole rows. */
+static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
 {
-    const int takes = HAS_STRIPS && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels;
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int takes =
+        HAS_STRIPS && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels && !plan->chunk;
     return takes && gemm->columns % TILE_COLUMNS == 0 && gemm->leaves <= SHALLOW_LEAVES ? STRIP_ROWS : 0;
 }
 
@@ -260,10 +262,10 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.panels = divide_up(gemm->columns, TILE_COLUMNS);
     plan.own = takes_columns(call, gemm, threads) &&
                (gemm->form != SYCPU_GEMM_TN || plan.panels * b_panel_size(plan.steps) <= OWN_WORDS);
-    plan.strip_rows = strip_rows(gemm);
     plan.tokens = WHOLE > 1 ? few_tokens(&plan) : 0;
     plan.copied = !plan.own && copies_chunks(&plan);
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
+    plan.strip_rows = strip_rows(&plan);
     plan.from_rows = plan.ahead && gemm->form != SYCPU_GEMM_TN && !plan.own && !plan.chunk && !plan.direct;
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
     plan.rows_stay = rows_stay(&plan);

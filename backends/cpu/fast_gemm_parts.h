@@ -640,7 +640,7 @@ void fast_gemm_compute_buffered(const struct sycpu_gemm_plan *plan, struct sycpu
 
 /* Rows [row, end) of C of an expert, n panels of columns from `panel` on, TN, if they are sums over few tokens. Gives 0 where they are
  * not, or where C is yet to be computed otherwise, for some result was very small. */
-int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
 /* ---- fast_gemm_few.c ---- */

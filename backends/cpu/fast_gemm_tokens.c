@@ -55,7 +55,7 @@ static void compute_panels(const struct sycpu_gemm_plan *plan, const int64_t *le
 static void (*const volatile compute)(const struct sycpu_gemm_plan *, const int64_t *, int64_t, int64_t,
                                       int64_t, struct sycpu_gemm_tile) = compute_panels;
 
-int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
+int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                              int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
@@ -75,6 +75,7 @@ int fast_gemm_compute_tokens(const struct sycpu_gemm_plan *plan, const struct sy
                                                           : SYCPU_GEMM_STORE};
     if (!part.rows || part.rows > plan->tokens) return 0;
     fast_gemm_list_slots(gemm, expert, &part);
+    worker->kept_rows = 0; /* of A, in whose place the tokens go */
     for (int64_t i = 0; i < part.rows; i++) {
         widen(x + slot[i] * gemm->a_width, end - row, SHALLOW_ROWS, worker->a + i * TILE_ROWS,
               a_token_panel(part.rows));

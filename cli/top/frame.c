@@ -228,6 +228,8 @@ static void put_evaluations(struct frame *f, const struct cli_top *top)
         put(f, text);
     }
     end_line(f);
+    snprintf(text, sizeof text, "  and %d values more", top->evals_left_out);
+    if (top->evals_left_out) put(f, text), end_line(f);
 }
 
 /* Experts share the room; where there are more than fit, those side by side are one mark, the fullest of them. */
@@ -258,8 +260,8 @@ static void put_layer(struct frame *f, const struct cli_top_layer *layer, int co
     put(f, layer->name);
     put(f, "  ");
     go_to(f, column);
-    snprintf(text, sizeof text, "  %4.1f to %4.1f %%  dropped %4.1f %%", least * 100, most * 100,
-             layer->dropped * 100);
+    snprintf(text, sizeof text, "  %4.1f to %4.1f %%%s  dropped %4.1f %%", least * 100, most * 100,
+             layer->experts_left_out ? " (of the first experts)" : "", layer->dropped * 100);
     int room = f->size->width - f->column - (int)strlen(text);
     if (room < 8) {
         end_line(f);

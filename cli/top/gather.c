@@ -140,7 +140,10 @@ static int take_evaluation(void *arg, const struct syi_row *row, struct sy_error
     struct cli_top *top = ((struct gather *)arg)->top;
     const struct syi_value *v = row->values;
     (void)err;
-    if (top->n_evals == CLI_TOP_EVALS) return SY_OK;
+    if (top->n_evals == CLI_TOP_EVALS) {
+        top->evals_left_out++;
+        return SY_OK;
+    }
     struct cli_top_eval *e = &top->eval[top->n_evals++];
     snprintf(e->task, sizeof e->task, "%s", v[0].text);
     snprintf(e->name, sizeof e->name, "%s", v[2].text);
@@ -165,12 +168,16 @@ static int take_load(void *arg, const struct syi_row *row, struct sy_error *err)
         layer = &top->layer[top->n_layers++];
         snprintf(layer->name, sizeof layer->name, "%s", v[0].text);
     }
-    if (v[1].integer < 0 || v[1].integer >= CLI_TOP_EXPERTS) return SY_OK;
+    if (v[1].integer < 0) return SY_OK;
+    g->tokens[top->n_layers - 1] += v[2].integer;
+    g->dropped[top->n_layers - 1] += v[3].integer;
+    if (v[1].integer >= CLI_TOP_EXPERTS) {
+        layer->experts_left_out++;
+        return SY_OK;
+    }
     int expert = (int)v[1].integer;
     if (expert >= layer->n_experts) layer->n_experts = expert + 1;
     layer->share[expert] = fmax(0, syi_value_number(&v[2]));
-    g->tokens[top->n_layers - 1] += v[2].integer;
-    g->dropped[top->n_layers - 1] += v[3].integer;
     return SY_OK;
 }
 

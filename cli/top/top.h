@@ -16,7 +16,7 @@ struct cli_top_eval {
 
 struct cli_top_layer {
     char name[64];
-    int n_experts;
+    int n_experts, experts_left_out;
     double share[CLI_TOP_EXPERTS]; /* of the layer's tokens, of the newest steps */
     double dropped;                /* share of choices for which there was no place */
 };
@@ -29,7 +29,7 @@ struct cli_top {
     double loss, learning_rate, gradient_norm, tokens_per_second, step_seconds, seconds_left;
     int n_points;
     double loss_at[CLI_TOP_POINTS]; /* (n_points) means over equal stretches of the run, oldest first */
-    int n_evals;
+    int n_evals, evals_left_out;
     struct cli_top_eval eval[CLI_TOP_EVALS]; /* newest of each, in the order of tasks */
     int n_layers, layers_left_out;
     struct cli_top_layer layer[CLI_TOP_LAYERS];

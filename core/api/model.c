@@ -225,6 +225,10 @@ static int ask(const struct sy_model *m, const struct sy_predict_options *o, str
 static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, struct syi_span **spans,
                        int64_t **index, struct sy_error *err)
 {
+    if (first > INT64_MAX - (int64_t)n)
+        return syi_error(err, SY_EINVAL,
+                         "first = %lld: with %zu inputs after it the last would have no number",
+                         (long long)first, n);
     *spans = syi_alloc(n * sizeof **spans, err);
     *index = syi_alloc(n * sizeof **index, err);
     if (!*spans || !*index) return SY_ENOMEM;

@@ -91,6 +91,7 @@ int64_t syi_config_decode_rows(const struct syi_config *config)
     if (config->mesh.data) parts *= config->mesh.data;
     if (config->mesh.expert) parts *= config->mesh.expert;
     while (rows > 64 && rows % (2 * parts) == 0) rows /= 2;
+    if (rows < 1) rows = 1; /* more microbatches than rows: refused by syi_config_validate */
     while (rows < 8) rows *= 2;
     return rows;
 }

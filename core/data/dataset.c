@@ -91,20 +91,28 @@ void syi_dataset_close(struct syi_dataset *d)
 
 /* ---- reading ---- */
 
+/* A file that there is, and lengths that rows have room for: all that reads an entry counts on it. */
+static int is_whole(const struct syi_dataset *d, const struct syi_dataset_entry *entry)
+{
+    const struct syi_example_size size = syi_dataset_size(entry);
+    const int32_t input = d->form.piece ? d->form.piece : d->form.max_input,
+                  target = d->form.piece ? 0 : d->form.max_target;
+    return (int64_t)(entry->place & 0xffff) < d->source.n && size.input <= input && size.target <= target;
+}
+
 int syi_dataset_entry(const struct syi_dataset *d, int64_t i, struct syi_dataset_entry *entry,
                       struct sy_error *err)
 {
-    if (d->entry) {
-        *entry = d->entry[i];
-        return SY_OK;
-    }
     int64_t at = d->index_begin + i * (int64_t)sizeof *entry;
-    size_t got;
-    if (syi_read_at(d->index, "", at, entry, sizeof *entry, &got, NULL))
+    size_t got = sizeof *entry;
+    if (d->entry)
+        *entry = d->entry[i];
+    else if (syi_read_at(d->index, "", at, entry, sizeof *entry, &got, NULL))
         return syi_error_system(err, "cannot read the index of %s", d->source.pattern);
-    if (got == sizeof *entry) return SY_OK;
-    return syi_error(err, SY_EFORMAT, "the index of %s is cut off: remove it from the data cache",
-                     d->source.pattern);
+    if (got == sizeof *entry && is_whole(d, entry)) return SY_OK;
+    return syi_error(err, SY_EFORMAT, "the index of %s is %s: remove %s", d->source.pattern,
+                     got == sizeof *entry ? "damaged" : "cut off",
+                     d->index_path ? d->index_path : "it from the data cache");
 }
 
 struct syi_example_size syi_dataset_size(const struct syi_dataset_entry *entry)

@@ -233,6 +233,12 @@ static int make_file(struct syi_dataset *d, const struct syi_dataset_place *plac
     return status;
 }
 
+/* Whether a text ends within its bytes. */
+static int ends(const char *text, size_t bytes)
+{
+    return memchr(text, '\0', bytes) != NULL;
+}
+
 /* 1: the file is there, whole and made from what is there now; its descriptor and counts are the dataset's then. */
 static int open_file(struct syi_dataset *d, const char *path, const char *made_from)
 {
@@ -242,8 +248,12 @@ static int open_file(struct syi_dataset *d, const char *path, const char *made_f
     int64_t begin = entries_begin(d);
     off_t end = lseek(fd, 0, SEEK_END);
     int good = pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h && !memcmp(h.magic, magic, sizeof magic) &&
-               !memcmp(h.made_from, made_from, sizeof h.made_from) && h.counts.entries >= 0 &&
-               (int64_t)end == begin + h.counts.entries * (int64_t)sizeof(struct syi_dataset_entry) &&
+               !memcmp(h.made_from, made_from, sizeof h.made_from) &&
+               (end - begin) % (int64_t)sizeof(struct syi_dataset_entry) == 0 &&
+               h.counts.entries == (end - begin) / (int64_t)sizeof(struct syi_dataset_entry) &&
+               ends(h.counts.first_too_long, sizeof h.counts.first_too_long) &&
+               ends(h.counts.first_invalid, sizeof h.counts.first_invalid) &&
+               ends(h.counts.bad.first, sizeof h.counts.bad.first) &&
                pread(fd, d->line_end, (size_t)d->source.n, (off_t)sizeof h) == (ssize_t)d->source.n;
     if (!good) {
         close(fd);

@@ -78,6 +78,19 @@ for tool in gzip zstd; do
         exits 0 "$program" eval "$tool-two" --file one.tsv.$tool
         says out "items"
         ls cache/* >/dev/null || fail "nothing is in data.cache"
+        # The last example of the index is longer than any row, or in a file that there is not.
+        cp -r cache whole
+        for from in 8 16; do
+            for index in cache/*.index; do
+                printf '\377\377\377\377\377\377\377\377' |
+                    dd of="$index" bs=1 seek=$(($(wc -c <"$index") - from)) conv=notrunc 2>/dev/null
+            done
+            exits 1 run "$tool-damaged-$from" --set task.t.train=one.tsv.$tool --set data.cache=cache
+            says err 'is damaged: remove .*index'
+            rm -r cache
+            cp -r whole cache
+        done
+        rm -r whole
         mkdir -p moment
         TMPDIR=$here/moment exits 0 "$program" eval "$tool" --file one.tsv.$tool
         says out "items"

@@ -92,5 +92,7 @@ mkdir bad
 refused 'give the folder of one step, checkpoint_N'
 exits 1 "$program" import $checkpoint --to never --quiet --set model.d_ff=41
 says err 'mlp.*has shape .*wants'
+exits 1 "$program" import $checkpoint --to never --quiet --set train.microbatches=128
+says err 'train.microbatches = 128 must divide data.batch_size'
 [ ! -e never ] || fail 'an import that does not fit left a run directory'
 finish

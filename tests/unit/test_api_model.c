@@ -343,6 +343,11 @@ Test(api_model, facts)
     cr_assert_eq(sy_model_value(model, "train.seed", value, sizeof value, &err), SY_OK, "%s", err.text);
     cr_expect_str_eq(value, "5");
     cr_expect_eq(sy_model_value(model, "train.seed", value, 1, NULL), SY_EINVAL);
+    const struct sy_predict_options late = {.bytes = sizeof late, .first = INT64_MAX};
+    struct sy_answers *none = NULL;
+    cr_expect_eq(sy_predict(model, &late, run.text, 2, &none, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "would have no number"), "%s", err.text);
+    memset(&err, 0, sizeof err);
     struct sy_answers *answers = answers_of(model, NULL, run.text, 9);
     cr_expect_eq(sy_answers_outputs(answers), 2);
     sy_answers_free(answers);

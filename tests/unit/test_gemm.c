@@ -137,6 +137,22 @@ Test(gemm, leaves_that_wait_for_the_last_one)
         check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 128, 70}, leaf, -20, 0);
 }
 
+/* An expert with three rows beside one with many, over a vocabulary: few rows go by chunks there too. */
+Test(gemm, few_rows_over_a_vocabulary)
+{
+    static const struct shape shape = {2, 1, 129, 12288, 64};
+    static const struct sy_attr_leaf attr = {12288};
+    struct kh k;
+    begin(&k, SY_OP_GROUPED_MATMUL, &shape, &attr, -20);
+    float *x = (float *)k.in[0].data + shape.slots * shape.k; /* NaN: the second expert had no row */
+    for (int i = 0; i < 3 * shape.k; i++) x[i] = kh_uniform(-2.0f, 2.0f);
+    ((int32_t *)k.in[2].data)[0] = 0;
+    ((int32_t *)k.in[2].data)[1] = 3;
+    k.cpu_only = 1;
+    kh_check(&k, "three rows of the last expert");
+    kh_end(&k);
+}
+
 static void check_extents(int op, const struct shape *s, int leaf)
 {
     check(op, s, leaf, -20, 0);
