@@ -487,7 +487,8 @@ static int check_plan(const struct cli_options *o, struct syi_config *config)
 {
     struct syi_launch launch = train_launch(o, config);
     struct sy_error err = {0};
-    int status = syi_launch_plan(&launch, plan_rank, config, &err);
+    int status = syi_launch_threads(&launch, &launch.threads, &err);
+    if (!status) status = syi_launch_plan(&launch, plan_rank, config, &err);
     if (status == SY_EMISMATCH) return cli_usage(&err);
     return status ? cli_fail(&err) : CLI_DONE;
 }

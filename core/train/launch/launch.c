@@ -449,6 +449,14 @@ int syi_launch_run(const struct syi_launch *launch,
     return status;
 }
 
+int syi_launch_threads(const struct syi_launch *launch, int *threads, struct sy_error *err)
+{
+    struct team team = {.launch = launch};
+    int status = prepare(&team, err);
+    *threads = team.threads;
+    return status;
+}
+
 int syi_launch_plan(const struct syi_launch *launch,
                     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                     struct sy_error *err)

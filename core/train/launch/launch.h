@@ -63,8 +63,10 @@ int syi_launch_open(const struct syi_launch *launch, struct syi_alone *alone,
 int syi_launch_beside(const struct syi_alone *first, struct syi_alone *alone,
                       struct sy_error *err) SYI_MUST_CHECK;
 void syi_launch_close(struct syi_alone *alone);
-/* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication,
- * a machine like this one for each rank. */
+/* Threads that each rank of the launch will have. */
+int syi_launch_threads(const struct syi_launch *launch, int *threads, struct sy_error *err) SYI_MUST_CHECK;
+/* Runs fn as rank 0 of launch->ranks ranks that are not there, for sessions that only plan: no communication, and unless the launch
+ * says how many threads a rank has, a machine like this one for each. */
 int syi_launch_plan(const struct syi_launch *launch,
                     int (*fn)(void *arg, const struct syi_rank *rank, struct sy_error *err), void *arg,
                     struct sy_error *err) SYI_MUST_CHECK;
