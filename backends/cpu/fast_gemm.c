@@ -239,7 +239,9 @@ static void plan_blocks(struct sycpu_gemm_plan *plan)
         plan->b_panels = 1;
     } else if (plan->blocks) {
         const int64_t share = divide_up(plan->gemm.rows * plan->gemm.experts * plan->groups, plan->threads);
-        plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, least(row_panels, share / TILE_ROWS + 1));
+        plan->block_panels = least(CHUNK_ROWS / TILE_ROWS, row_panels);
+        if (IS_AVX2) /* where blocks are large: no more than a thread has */
+            plan->block_panels = least(plan->block_panels, share / TILE_ROWS + 1);
         plan->width = least(plan->copied ? COPIED_PANELS : CHUNK_WIDTH, plan->group_panels);
         plan->b_panels = least(plan->copied ? COPIED_PANELS : CHUNK_PANELS, plan->width);
     }
