@@ -243,7 +243,7 @@ static void plan_blocks(struct sycpu_gemm_plan *plan)
         if (IS_AVX2) /* where blocks are large: no more than a thread has */
             plan->block_panels = least(plan->block_panels, share / TILE_ROWS + 1);
         plan->width = least(plan->copied ? COPIED_PANELS : CHUNK_WIDTH, plan->group_panels);
-        plan->b_panels = least(plan->copied ? COPIED_PANELS : CHUNK_PANELS, plan->width);
+        plan->b_panels = least(CHUNK_PANELS, plan->width);
     }
     if (!plan->blocks) plan->width = plan->b_panels;
 }

@@ -62,7 +62,7 @@ static void compute_block(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_
 {
     const int64_t end = block->panel + block->n;
     int64_t left = 0;
-    worker->left = block->panel;
+    worker->first_panel = block->panel;
     for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
         fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
         for (int64_t n, panel = block->panel; panel < end; panel += n) {
@@ -94,7 +94,7 @@ static void compute_staying_rows(const struct sycpu_gemm_plan *plan, struct sycp
     fast_gemm_pack_block(plan, expert, worker, block->row, block->rows);
     for (int64_t panel = block->panel; panel < block->panel + block->n; panel++) {
         const float *b = b_panel_of(&plan->gemm, expert, panel);
-        worker->first_b = worker->left = panel;
+        worker->first_b = worker->first_panel = panel;
         for (int first = 1; fast_gemm_take_chunk(plan, worker, first, &left); first = 0) {
             worker->ahead.b = (const char *)(b + (worker->from + worker->taken) * TILE_COLUMNS);
             fast_gemm_compute_column(plan, worker, expert, panel);

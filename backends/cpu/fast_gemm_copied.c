@@ -108,7 +108,7 @@ static void pack_from(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_work
     y.from += y_step, y.taken -= y_step, y.b += y_step * TILE_COLUMNS;
     fast_gemm_pack_block(plan, expert, &x, block->row, block->rows);
     fast_gemm_pack_columns(plan, expert, &y, block->panel, block->n);
-    worker->first_b = worker->left = block->panel;
+    worker->first_b = worker->first_panel = block->panel;
     worker->block_rows = block->rows;
 }
 

@@ -335,8 +335,8 @@ struct sycpu_gemm_worker {
     float *a;        /* [block_panels] packed panels of the block */
     float *b;        /* [b_panels] packed panels of B, if they are packed */
     int64_t first_b; /* number of the first of them */
-    int64_t left;    /* with chunks: number of the first panel of columns of the block of C */
-    int direct;      /* 1: full panels of B are read in place, and copied to b for the next panels of A */
+    int64_t first_panel; /* with chunks: of columns of the block of C, its number */
+    int direct;          /* 1: full panels of B are read in place, and copied to b for the next panels of A */
     const float *unpacked;         /* with plan->from_rows: first row of the block in A; NULL: it is packed */
     const void *next_b;            /* with direct: the panel that follows */
     struct sycpu_gemm_ahead ahead; /* with chunks: what is fetched */
