@@ -273,10 +273,10 @@ void fast_gemm_leaf(const struct sycpu_gemm_tile *tile, int64_t leaf, int64_t le
 #if HAS_WAITING
 #    if IS_AVX2
 #        define ALL_ROWS ROWS_6
-#        define FETCH_B /* is_fed */
+#        define FETCH_B  /* is_fed */
 #    else
 #        define ALL_ROWS ROWS_14
-#        define FETCH_B fetch_step(b + AHEAD * TILE_COLUMNS, TILE_COLUMNS * sizeof(float))
+#        define FETCH_B  fetch_step(b + AHEAD * TILE_COLUMNS, TILE_COLUMNS * sizeof(float))
 #    endif
 
 #    define SUM(leaf, i, half)    vec_load(sums + (leaf)*TILE_SIZE + (i)*TILE_COLUMNS + (half)*LANES)
