@@ -6,8 +6,6 @@
 
 #include "data/converter.h"
 
-enum { MOST_LENGTH = 1 << 20 };
-
 /* ---- memory ---- */
 
 /* A side's tokens, segments and lengths are those of the batch. */
@@ -25,10 +23,10 @@ int syi_rows_create(struct syi_rows *rows, enum syi_converter converter, int pac
     int encoder = converter == SYI_CONVERT_ENCDEC;
     struct syi_batch *b = &rows->batch;
     memset(rows, 0, sizeof *rows);
-    if (capacity < 1 || targets_length < 1 || targets_length > MOST_LENGTH ||
-        (encoder && (inputs_length < 1 || inputs_length > MOST_LENGTH)))
+    if (capacity < 1 || targets_length < 1 || targets_length > SYI_MAX_LENGTH ||
+        (encoder && (inputs_length < 1 || inputs_length > SYI_MAX_LENGTH)))
         return syi_error(err, SY_EINVAL, "%d rows of %d and %d tokens; at least 1 of each, at most %d tokens",
-                         capacity, inputs_length, targets_length, MOST_LENGTH);
+                         capacity, inputs_length, targets_length, SYI_MAX_LENGTH);
     rows->converter = converter;
     rows->packed = packed;
     rows->capacity = capacity;

@@ -239,7 +239,7 @@ Test(limits, large_keys_three_by_three)
 Test(limits, combinations_that_wrapped_around)
 {
     static const char *const cases[][9] = {
-        {"moe.num_experts=0", "data.batch_size=16777216", "data.max_input_length=1048576",
+        {"moe.num_experts=0", "data.batch_size=16777216", "data.max_input_length=1048575",
          "model.d_model=1048576", "model.num_heads=1", "model.head_dim=1", "model.d_ff=1",
          "decode.batch_size=1", "data.max_target_length=2"},
         {"model.d_model=1048576", "model.d_ff=1048576", "model.num_encoder_layers=52"},
