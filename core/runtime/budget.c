@@ -109,6 +109,21 @@ static uint64_t budgeted(const struct syi_session *session)
     return syi_plan_bytes(plan) + (spared ? plan->bytes[SYI_PERSIST] : 0);
 }
 
+/* Two numbers become the largest of all ranks: workspaces grow with a rank's threads, and what is computed again has to be the same
+ * on all ranks. */
+static int most_of_ranks(const struct syi_session *session, uint64_t number[2], struct sy_error *err)
+{
+    struct syi_comm *comm = session->options.comm;
+    uint64_t *all;
+    if (session->options.plan_only || comm->ranks == 1) return SY_OK;
+    all = syi_alloc((size_t)comm->ranks * sizeof(uint64_t[2]), err);
+    int status = all ? syi_comm_gather(comm, number, sizeof(uint64_t[2]), all, err) : SY_ENOMEM;
+    for (int i = 0; i < 2 * comm->ranks && !status; i++)
+        if (all[i] > number[i % 2]) number[i % 2] = all[i];
+    syi_free(all);
+    return status;
+}
+
 static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
 {
     return syi_error(
@@ -126,9 +141,13 @@ int syi_session_fit(struct syi_session *session, struct sy_error *err)
     int status = copy_all(session, &copy, err);
     if (status) return status;
     status = syi_session_prepare(session, UINT64_MAX, err);
-    uint64_t target = session->plan.bytes[SYI_SCRATCH], before = 0, step = 0;
+    uint64_t target = 0, before = 0, step = 0;
     for (int round = 0; !status; round++) {
-        uint64_t total = budgeted(session);
+        uint64_t most[2] = {budgeted(session), session->plan.bytes[SYI_SCRATCH]};
+        status = most_of_ranks(session, most, err);
+        if (status) break;
+        const uint64_t total = most[0];
+        if (round == 0) target = most[1];
         if (total < least) least = total;
         if (total <= budget) break;
         if (target == 0 || round == ROUNDS) status = too_small(session, least, err);

@@ -47,6 +47,18 @@ for mesh in '1 1 1' '2 1 1' '1 2 1' '1 1 2' '4 1 1' '1 4 1' '1 1 4' '2 2 1' '2 1
 done
 same threads-3 2 --threads 3
 
+# ---- ranks with other numbers of threads, within a budget: what is computed again is the same on all of them ----
+before=$sets plain=$want
+sets="$leaves --set train.steps=2 --set model.head_dim=64 --set model.num_encoder_layers=4 --set train.microbatches=1"
+reference roomy
+sets="$sets --set checkpoint.background=false --set memory.budget=13000000"
+one="$program train $top/bench/tiny.run --run-dir $here/uneven --quiet --set task.words.train=$here/train.tsv $sets"
+# shellcheck disable=SC2086 # commands and their options
+timeout -k 5 300 $launcher -n 1 $one --threads 1 : -n 1 $one --threads 2 >"$here/uneven.out" 2>"$here/uneven.err" </dev/null ||
+    fail "uneven threads: exit $?: $(cat "$here/uneven.err")"
+[ "$(hash_in uneven.out)" = "$want" ] || fail 'uneven threads: weights differ'
+sets=$before want=$plain
+
 # ---- 1, 2 and 4 microbatches, a table shared by embedding and logits: hashes of their own ----
 before=$sets plain=$want
 for parts in 1 2 4; do
