@@ -115,6 +115,8 @@ static int run(void *context, const struct sy_call *call, const struct variant *
     struct converted c;
     convert(&c, call, call->workspace);
     convert_all(call, call->in, c.call.in, call->n_in, variant->widen);
+    if (call->op == SY_OP_CACHE_GATHER) /* what it does not write stays */
+        convert_all(call, call->out, c.call.out, call->n_out, variant->widen);
     int status = sycpu_find_float(call->op, variant->features)->run(context, &c.call);
     if (status == SY_OK) convert_all(call, call->out, c.call.out, call->n_out, variant->narrow);
     return status;

@@ -212,8 +212,9 @@ static const char *advice(const char *name)
             return "; a thread's signal stack (sigaltstack) is too small: give it AT_MINSIGSTKSZ bytes";
         return "; the system refuses this process its tiles (arch_prctl, ARCH_REQ_XCOMP_PERM)";
     }
-    if (strcmp(name, "amx_bf16") == 0)
-        return "; option emulate (cpu.emulate = true) computes amx_bf16 in C, slowly, on AVX512-BF16";
+    if (strcmp(name, "amx_bf16") == 0 && possible() & SYCPU_AVX512_BF16)
+        return "; option emulate (cpu.emulate = true) computes amx_bf16 in C, slowly";
+    if (strcmp(name, "amx_bf16") == 0) return "; even in C (option emulate) it takes a CPU with AVX512-BF16";
     return "";
 }
 

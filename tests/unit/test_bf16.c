@@ -224,6 +224,31 @@ Test(bf16, cache_append_and_gather_copy)
     }
 }
 
+/* Positions that it does not gather stay, by conversion too. */
+Test(bf16, cache_gather_leaves_the_rest)
+{
+    enum { B = 4, T = 5, N = 37, POSITION = 3, FILLED = 0xa6a6 /* by the harness, for 1 thread */ };
+    static const int32_t rows[B] = {2, 0, 3, 3};
+    const struct sy_kernel *kernel;
+    struct kh k;
+    void *got[SY_MAX_OUT];
+    kh_begin(&k, SY_OP_CACHE_GATHER, NULL, 0);
+    half_in(&k, 3, B, T, N, 0);
+    memcpy(kh_in(&k, SY_I32, 1, B), rows, sizeof rows);
+    *(int32_t *)kh_in(&k, SY_I32, 1, 1) = POSITION;
+    kh_out(&k, SY_BF16, 3, B, T, N);
+    for (uint64_t at = 0; (kernel = kh_next(k.op, SY_BF16, SY_BF16, kh_widening_features(), &at));) {
+        kh_run(&k, kernel, 1, got, "cache_gather");
+        for (int i = 0; i < B * T * N; i++) {
+            const uint16_t *cache = (const uint16_t *)k.in[0].data + rows[i / (T * N)] * T * N;
+            const uint16_t want = i / N % T < POSITION ? cache[i % (T * N)] : FILLED;
+            cr_assert_eq(((uint16_t *)got[0])[i], want, "%s: element %d", kernel->name, i);
+        }
+        kh_free_guarded(got[0]);
+    }
+    kh_end(&k);
+}
+
 /* An op that no kernel takes in bf16. */
 Test(bf16, any_op_by_conversion)
 {
