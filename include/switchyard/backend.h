@@ -82,9 +82,9 @@ typedef int (*sy_kernel_fn)(void *context, const struct sy_call *call); /* retur
  * opened context has: list the fast before the plain. */
 struct sy_kernel {
     uint16_t op;       /* enum sy_op */
-    uint8_t in_dtype;  /* of the inputs ops.def marks f (map, pack: of the first input); others are as stated
-                          there */
-    uint8_t out_dtype; /* of the outputs */
+    uint8_t in_dtype;  /* of the inputs ops.def marks f (of an op without marks, as map and pack: bf16
+                          if any floating-point input is); others are as stated there */
+    uint8_t out_dtype; /* of the outputs, in the same way */
     uint32_t needs;    /* feature bits of the context, 0: none */
     const char *name;  /* for explain and logs, e.g. "avx512" */
     uint64_t (*workspace)(const struct sy_call *call, int threads); /* bytes, or NULL: none */
