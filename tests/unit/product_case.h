@@ -89,8 +89,8 @@ static inline void spoil_empty(struct kh *k, const struct shape *s, int group, i
 }
 
 /* Groups that are full, empty, odd; every third expert has no token at all. Ragged: the experts of a group
- * share its slots. */
-static inline void add_counts(struct kh *k, const struct shape *s)
+ * share its slots. An expert has at most so many tokens in a group. */
+static inline void add_counts_up_to(struct kh *k, const struct shape *s, int most)
 {
     int ragged = k->op == SY_OP_RAGGED_MATMUL;
     int32_t *counts = kh_in(k, SY_I32, 2, s->experts, s->groups),
@@ -98,7 +98,7 @@ static inline void add_counts(struct kh *k, const struct shape *s)
     for (int group = 0; group < s->groups; group++) {
         int used = 0;
         for (int expert = 0; expert < s->experts; expert++) {
-            int i = expert * s->groups + group, left = s->slots - used;
+            int i = expert * s->groups + group, left = s->slots - used < most ? s->slots - used : most;
             counts[i] = kh_random() % 4 == 0 ? left : (int32_t)(kh_random() % (uint32_t)(left + 1));
             if (expert % 3 == 1) counts[i] = 0;
             if (ragged)
@@ -108,6 +108,11 @@ static inline void add_counts(struct kh *k, const struct shape *s)
         }
         if (ragged) spoil_empty(k, s, group, used);
     }
+}
+
+static inline void add_counts(struct kh *k, const struct shape *s)
+{
+    add_counts_up_to(k, s, s->slots);
 }
 
 /* ---- shapes drawn at random ---- */
