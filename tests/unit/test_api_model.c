@@ -319,6 +319,31 @@ Test(api_model, encoder)
     sy_model_close(model);
 }
 
+/* A model that computes in bfloat16 hands out floats too. Layer norm makes values near 1. */
+Test(api_model, encoder_of_bfloat16)
+{
+    const char *set[] = {"model.dtype=bfloat16"};
+    struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = 1};
+    struct sy_model *model[] = {open_model(run.dir, NULL), open_model(run.dir, &options)};
+    struct sy_error err = {0};
+    int64_t tokens[SMALL_WORDS];
+    static float values[2][SMALL_WORDS * 12 * 32];
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(sy_encode(model[i], run.text, SMALL_WORDS, tokens, values[i],
+                               sizeof values[i] / sizeof *values[i], &err),
+                     SY_OK, "%s", err.text);
+        sy_model_close(model[i]);
+    }
+    size_t n = 0;
+    double off = 0, sum = 0;
+    for (size_t i = 0; i < SMALL_WORDS; i++) n += (size_t)tokens[i] * 32;
+    for (size_t i = 0; i < n; i++) {
+        off += fabs((double)values[1][i] - (double)values[0][i]);
+        sum += fabs((double)values[0][i]);
+    }
+    cr_expect(off > 0 && off < 0.01 * sum, "bfloat16 is off by %g of %g", off, sum);
+}
+
 /* ---- facts, and what is refused ---- */
 
 Test(api_model, facts)

@@ -174,10 +174,10 @@ int syi_engine_decodes_alike(const struct syi_engine *engine, const struct syi_d
 /* From now on decodes so; needs syi_engine_decodes_alike. */
 int syi_engine_decode_as(struct syi_engine *engine, const struct syi_decode_part *decode, int64_t seed,
                          struct sy_error *err) SYI_MUST_CHECK;
-/* What the encoder makes of a batch: *encoded, borrowed until the next call, (rows, batch->input_length, d_model), on one
- * rank. Needs SYI_USE_DECODE. */
-int syi_engine_encode(struct syi_engine *engine, const struct syi_batch *batch, const float **encoded,
-                      struct sy_error *err) SYI_MUST_CHECK;
+/* What the encoder makes of a batch: *encoded, borrowed until the next call, (rows, batch->input_length, d_model) of
+ * model.dtype, on one rank. Needs SYI_USE_DECODE. */
+int syi_engine_encode(struct syi_engine *engine, const struct syi_batch *batch,
+                      const struct sy_tensor **encoded, struct sy_error *err) SYI_MUST_CHECK;
 int32_t syi_engine_eval_rows(const struct syi_engine *engine);
 int32_t syi_engine_decode_length(const struct syi_engine *engine);
 

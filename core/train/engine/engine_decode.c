@@ -220,11 +220,11 @@ static int encode(struct syi_engine *e, const struct syi_batch *batch, struct sy
     return status ? status : syi_session_run(e->session, bound->program[SYI_ENCODE], err);
 }
 
-int syi_engine_encode(struct syi_engine *e, const struct syi_batch *batch, const float **encoded,
+int syi_engine_encode(struct syi_engine *e, const struct syi_batch *batch, const struct sy_tensor **encoded,
                       struct sy_error *err)
 {
     int status = encode(e, batch, err);
-    if (!status) *encoded = e->bound[batch->bucket].encoded->data;
+    if (!status) *encoded = e->bound[batch->bucket].encoded;
     return status;
 }
 

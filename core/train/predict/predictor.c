@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "train/predict/predictor.h"
 
 /* Most engines that are kept. Ranks that exchange data make groups of the communication for each engine, of which there are
@@ -397,15 +398,26 @@ static void cut_values(struct list *l, size_t input)
     (void)l, (void)input; /* it has no token */
 }
 
+/* n values of a model that computes in float32 or bfloat16. */
+static void take_values(const struct sy_tensor *encoded, size_t from, size_t n, float *to)
+{
+    const float *whole = encoded->data;
+    const uint16_t *half = encoded->data;
+    for (size_t i = from; i < from + n; i++)
+        *to++ = encoded->dtype == SY_BF16 ? syi_bf16_to_float(half[i]) : whole[i];
+}
+
 static int encode_batch(struct list *l, struct sy_error *err)
 {
     const struct syi_batch *b = &l->seat->batch;
     size_t d = (size_t)l->p->config->model.d_model;
-    const float *encoded;
+    const struct sy_tensor *encoded;
     int status = syi_engine_encode(l->seat->engine, b, &encoded, err);
-    for (int32_t row = 0; !status && row < b->n_real; row++)
-        memcpy(l->values + l->at[b->items[row]] * d, encoded + (size_t)row * (size_t)b->input_length * d,
-               (size_t)l->tokens[b->items[row]] * d * sizeof(*encoded));
+    for (int32_t row = 0; !status && row < b->n_real; row++) {
+        int64_t item = b->items[row];
+        take_values(encoded, (size_t)row * (size_t)b->input_length * d, (size_t)l->tokens[item] * d,
+                    l->values + l->at[item] * d);
+    }
     return status;
 }
 
