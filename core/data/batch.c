@@ -191,7 +191,7 @@ static int put_tokens(const struct syi_vocabulary *vocabulary, struct syi_span t
 int syi_batch_add(struct syi_batch *batch, const struct syi_vocabularies *vocabularies, int64_t item,
                   struct syi_span input, const struct syi_span *target, struct sy_error *err)
 {
-    struct syi_slot slot = {.row = batch->n_real};
+    struct syi_slot slot = {.row = batch->n_real, .segment = batch->segments != NULL};
     size_t row = (size_t)slot.row;
     int32_t n_inputs, n_targets = 0;
 

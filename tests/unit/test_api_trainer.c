@@ -77,6 +77,24 @@ Test(api_trainer, learns)
     sy_model_close(model);
 }
 
+/* Pairs come alone in rows of a run that packs, too, and are worth as much there as in rows without packing. */
+Test(api_trainer, pairs_in_packed_rows)
+{
+    const char *set[] = {"moe.num_encoder_sparse_layers=0", "moe.num_experts=0", "data.length_buckets=[]",
+                         "data.pack=true"};
+    double loss[2], norm[2];
+    for (int packed = 0; packed < 2; packed++) {
+        struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = packed ? 4 : 3};
+        struct sy_trainer *trainer = open_trainer(run.file, &options);
+        struct sy_step step = train(trainer, 1);
+        sy_trainer_close(trainer);
+        loss[packed] = step.loss;
+        norm[packed] = step.grad_norm;
+    }
+    cr_expect_float_eq(loss[1], loss[0], 1e-5 * loss[0], "%g packed, %g not", loss[1], loss[0]);
+    cr_expect_float_eq(norm[1], norm[0], 1e-4 * norm[0], "gradient: %g packed, %g not", norm[1], norm[0]);
+}
+
 /* Saved and opened again, with any number of threads: the same weights as without. */
 Test(api_trainer, goes_on)
 {
