@@ -509,8 +509,10 @@ enum syi_evaluates { SYI_EVALUATES = 1, SYI_EVALUATES_DECODED = 2 };
 int syi_config_evaluates(const struct syi_config *config); /* bits, 0: no task has such a file */
 /* decode.batch_size, or what stands for its 0. */
 int64_t syi_config_decode_rows(const struct syi_config *config);
-/* How evaluations decode: "greedy, 24 tokens", "4 beams, alpha 0.6, 24 tokens", "temperature 0.7, topk 40, seed 1, 24
- * tokens": what the outputs depend on besides the model and the input, what has its default left out. */
+/* Sequences of an input that are decoded together: beams, or draws. */
+int64_t syi_decode_sequences(const struct syi_decode_part *decode);
+/* How evaluations decode: "greedy, 24 tokens", "4 beams, alpha 0.6, 24 tokens", "temperature 0.7, best of 8, topk 40, seed 1,
+ * 24 tokens": what the outputs depend on besides the model and the input, what has its default left out. */
 enum { SYI_DECODE_TEXT = 200 };
 void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECODE_TEXT]);
 /* How many layers of the encoder (decoder 0) or the decoder (1) have experts, and whether this one has. */

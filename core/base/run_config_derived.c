@@ -67,15 +67,21 @@ static void put_other(const struct syi_config *config, const char *key, struct s
     syi_option_print(found.option, (const char *)&config->decode + found.option->offset, text);
 }
 
+int64_t syi_decode_sequences(const struct syi_decode_part *d)
+{
+    return d->temperature > 0 || d->num_decodes > d->beams ? d->num_decodes : d->beams;
+}
+
 void syi_config_decode_text(const struct syi_config *config, char text[SYI_DECODE_TEXT])
 {
     static const char *const of_beams[] = {"length_penalty", "finished_beams", "early_stopping"},
                              *const of_draws[] = {"topk", "topp", "rescale_log_probs"};
     const struct syi_decode_part *decode = &config->decode;
     struct syi_text out = syi_text_in(text, SYI_DECODE_TEXT);
-    int draws = decode->temperature > 0, beams = !draws && decode->beams > 1;
+    int n = (int)syi_decode_sequences(decode), draws = decode->temperature > 0, beams = !draws && n > 1;
     if (draws) syi_text_printf(&out, "temperature %g", decode->temperature);
-    if (beams) syi_text_printf(&out, "%d beams, alpha %g", (int)decode->beams, decode->alpha);
+    if (draws && n > 1) syi_text_printf(&out, ", best of %d", n);
+    if (beams) syi_text_printf(&out, "%d beams, alpha %g", n, decode->alpha);
     if (!draws && !beams) syi_text_puts(&out, "greedy");
     for (size_t i = 0; i < 3 && (draws || beams); i++)
         put_other(config, draws ? of_draws[i] : of_beams[i], &out);

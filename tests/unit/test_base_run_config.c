@@ -763,3 +763,32 @@ Test(run_config, rows_of_evaluation)
                      (long long)syi_config_decode_rows(&config));
     }
 }
+
+/* By the sequences that the engine decodes together: those of beams and of the outputs that are asked for. */
+Test(run_config, how_evaluations_decode)
+{
+    static const struct {
+        int64_t beams, decodes;
+        double temperature;
+        const char *text;
+    } cases[] = {
+        {1, 1, 0, "greedy, 24 tokens"},
+        {4, 1, 0, "4 beams, alpha 0.6, 24 tokens"},
+        {4, 2, 0, "4 beams, alpha 0.6, 24 tokens"},
+        {1, 3, 0, "3 beams, alpha 0.6, 24 tokens"},
+        {2, 3, 0, "3 beams, alpha 0.6, 24 tokens"},
+        {1, 1, 0.7, "temperature 0.7, seed 5, 24 tokens"},
+        {1, 8, 0.7, "temperature 0.7, best of 8, seed 5, 24 tokens"},
+    };
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct syi_config config = defaults();
+        char text[SYI_DECODE_TEXT];
+        config.data.max_target_length = 24;
+        config.train.seed = 5;
+        config.decode.beams = cases[i].beams;
+        config.decode.num_decodes = cases[i].decodes;
+        config.decode.temperature = cases[i].temperature;
+        syi_config_decode_text(&config, text);
+        cr_expect_str_eq(text, cases[i].text);
+    }
+}

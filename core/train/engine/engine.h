@@ -165,8 +165,6 @@ struct syi_outputs {
  * numbers; NULL: batch->items has it. Rows of a batch are syi_engine_eval_rows (decode.batch_size). */
 int syi_engine_decode(struct syi_engine *engine, const struct syi_batch *batch, const int64_t *example,
                       const struct syi_outputs *out, struct sy_error *err) SYI_MUST_CHECK;
-/* Sequences of an input that are decoded together. */
-int64_t syi_engine_sequences(const struct syi_decode_part *decode);
 /* Whether decoding is more than the program's own choice, and so has scores. */
 int syi_engine_searches(const struct syi_decode_part *decode);
 /* Whether the engine's programs decode so, whatever the seed and the odds of sampling are. */

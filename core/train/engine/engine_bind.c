@@ -36,7 +36,7 @@ static struct syi_shape bucket_shape(const struct syi_config *c, const struct sy
                               .target_length = now->target_length,
                               .packed = which <= SYI_UPDATE_METRICS && c->data.pack};
     if (which >= SYI_ENCODE) {
-        int64_t sequences = syi_engine_sequences(&c->decode);
+        int64_t sequences = syi_decode_sequences(&c->decode);
         shape.beams = sequences > 1 ? sequences : 0;
         shape.rows *= sequences;
         shape.sampling = syi_engine_samples(&c->decode);

@@ -9,28 +9,22 @@
 #include "train/decode/decode_internal.h"
 #include "train/engine/engine_internal.h"
 
-int64_t syi_engine_sequences(const struct syi_decode_part *d)
-{
-    int64_t beams = d->beams, decodes = d->num_decodes;
-    return d->temperature > 0 || decodes > beams ? decodes : beams;
-}
-
 /* Without a temperature, sampling is greedy; it is how greedy decoding gets its scores. */
 int syi_engine_samples(const struct syi_decode_part *d)
 {
-    return d->temperature > 0 || (d->scores && syi_engine_sequences(d) == 1);
+    return d->temperature > 0 || (d->scores && syi_decode_sequences(d) == 1);
 }
 
 int syi_engine_searches(const struct syi_decode_part *d)
 {
-    return syi_engine_samples(d) || syi_engine_sequences(d) > 1;
+    return syi_engine_samples(d) || syi_decode_sequences(d) > 1;
 }
 
 static struct syi_decode_options decode_options(const struct syi_engine *e)
 {
     const struct syi_config *c = &e->config;
     return (struct syi_decode_options){.beam_search = !syi_engine_samples(&c->decode),
-                                       .decodes = (int32_t)syi_engine_sequences(&c->decode),
+                                       .decodes = (int32_t)syi_decode_sequences(&c->decode),
                                        .batch = (int32_t)e->eval_rows,
                                        .length = syi_engine_decode_length(e),
                                        .vocab = (int32_t)c->model.vocab_size,
@@ -62,7 +56,7 @@ int syi_engine_decode_open(struct syi_engine *e, struct sy_error *err)
 int syi_engine_decodes_alike(const struct syi_engine *e, const struct syi_decode_part *d)
 {
     const struct syi_decode_part *own = &e->config.decode;
-    return syi_engine_sequences(own) == syi_engine_sequences(d) &&
+    return syi_decode_sequences(own) == syi_decode_sequences(d) &&
            syi_engine_samples(own) == syi_engine_samples(d) && own->max_length == d->max_length;
 }
 
@@ -93,7 +87,7 @@ static int32_t output_length(const int32_t *sequence, int32_t length, int32_t en
 /* The last of an example's sequences is its best. A place that no finished sequence took is no output. */
 static void take_sequences(struct syi_engine *e, const struct syi_batch *batch, const struct syi_outputs *out)
 {
-    int64_t sequences = syi_engine_sequences(&e->config.decode), length = syi_engine_decode_length(e);
+    int64_t sequences = syi_decode_sequences(&e->config.decode), length = syi_engine_decode_length(e);
     for (int64_t row = 0; row < e->eval_rows; row++)
         for (int64_t i = 0; batch->input_lengths[row] && i < out->decodes; i++) {
             int64_t from = (row + 1) * sequences - 1 - i, to = row * out->decodes + i;

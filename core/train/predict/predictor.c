@@ -148,7 +148,7 @@ static int64_t fitting_rows(const struct syi_predictor *p, size_t n)
 
 static int open_buffers(struct seat *s, const struct syi_decode_part *decode, struct sy_error *err)
 {
-    size_t rows = (size_t)s->rows, outputs = rows * (size_t)syi_engine_sequences(decode);
+    size_t rows = (size_t)s->rows, outputs = rows * (size_t)syi_decode_sequences(decode);
     s->score = syi_alloc(rows * sizeof(*s->score), err);
     s->example = syi_alloc(rows * sizeof(*s->example), err);
     if (!s->score || !s->example) return SY_ENOMEM;
