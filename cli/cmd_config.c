@@ -55,8 +55,9 @@ static int print_optimizer(const struct syi_config *config, struct syi_text *tex
     const struct syi_optimizer_part *part = &config->optimizer.part[0];
     const struct syi_part_kind *kind = syi_optimizer_kind();
     struct syi_optimizer_part resolved = syi_optimizer_resolve(config, 0);
-    struct syi_chain *chains = syi_chains_make(config, err);
-    if (!chains) return err->code;
+    struct syi_chain *chains;
+    int status = syi_chains_make(config, &chains, err);
+    if (status) return status;
     for (size_t i = 0; i < kind->n_options; i++) {
         const struct syi_option *option = &kind->options[i];
         if (!syi_optimizer_takes(part->name, option->name)) continue;

@@ -116,8 +116,8 @@ static void count_parameters(struct plan_report *r)
 
 int plan_report_count(struct plan_report *r, struct sy_error *err)
 {
-    r->chains = syi_chains_make(r->config, err);
-    if (!r->chains) return err->code;
+    int status = syi_chains_make(r->config, &r->chains, err);
+    if (status) return status;
     count_parameters(r);
     count_kinds(r);
     count_weighed(r);

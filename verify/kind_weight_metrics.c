@@ -301,7 +301,7 @@ static int open_loop(struct weights *w, const struct verify_context *context, st
     if (!status) status = read_params(w, "init/target/", err);
     if (!status && (w->o.model.n != 2 || w->o.model.param[0].rank != 2 || w->o.model.param[1].rank != 2))
         status = syi_error(err, SY_EFORMAT, "the model is not an embedding and a kernel");
-    if (!status && !(w->o.chains = syi_chains_make(&w->o.config, err))) status = err->code;
+    if (!status) status = syi_chains_make(&w->o.config, &w->o.chains, err);
     if (!status) status = verify_optim_rates(&w->o, err);
     if (!status) status = begin_session(w, context, err);
     if (!status) status = add_programs(w, err);

@@ -259,7 +259,7 @@ int verify_optim_open(struct verify_optim *o, const struct verify_context *conte
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaf_count[i] = 1;
     int status = read_params(o, err);
     if (!status) status = syi_config_validate_programs(&o->config, err);
-    if (!status && !(o->chains = syi_chains_make(&o->config, err))) status = err->code;
+    if (!status) status = syi_chains_make(&o->config, &o->chains, err);
     if (!status) status = syi_record_update(&update, &program, err);
     if (!status) status = syi_state_tree(&o->config, o->chains, &o->model, program, &o->tree, err);
     if (!status) status = syi_program_fuse(program, err);

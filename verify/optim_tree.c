@@ -75,7 +75,7 @@ int verify_tree_record(struct verify_tree *t, struct sy_error *err)
         .config = &o->config, .model = &o->model, .leaf_count = leaf_count, .noise = 1};
     for (int i = 0; i < SYI_AXIS_COUNT; i++) leaf_count[i] = 1;
     int status = syi_config_validate_programs(&o->config, err);
-    if (!status && !(o->chains = syi_chains_make(&o->config, err))) status = err->code;
+    if (!status) status = syi_chains_make(&o->config, &o->chains, err);
     if (!status) status = syi_record_update(&options, &t->update, err);
     if (!status) status = syi_state_tree(&o->config, o->chains, &o->model, t->update, &t->o.tree, err);
     for (size_t i = 0; !status && i < o->model.n; i++) o->model.param[i].rank = t->rank[i];

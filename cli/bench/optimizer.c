@@ -15,10 +15,10 @@
 static void fill(void *arg, struct syi_session *session)
 {
     const struct bench_micro *micro = arg;
-    struct sy_error ignored = {0};
     float value[SYI_OPTIM_SCALARS] = {0};
-    struct syi_chain *chains = syi_chains_make(&micro->config, &ignored); /* as when it was recorded */
-    if (chains) syi_optim_scalars(&micro->config, chains, 0, micro->config.train.learning_rate, 1, value);
+    struct syi_chain *chains = NULL;
+    if (!syi_chains_make(&micro->config, &chains, NULL)) /* as when it was recorded */
+        syi_optim_scalars(&micro->config, chains, 0, micro->config.train.learning_rate, 1, value);
     for (int i = 0; i < SYI_OPTIM_SCALARS; i++) {
         const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_OPTIM_SCALAR, (uint32_t)i);
         if (t) *(float *)t->data = value[i];

@@ -120,14 +120,17 @@ static int make(struct syi_chain *chain, const struct syi_config *config, int pa
     return status ? status : compile_schedules(chain, config, err);
 }
 
-struct syi_chain *syi_chains_make(const struct syi_config *config, struct sy_error *err)
+int syi_chains_make(const struct syi_config *config, struct syi_chain **chains, struct sy_error *err)
 {
     int n = config->optimizer.n, status = SY_OK;
-    struct syi_chain *chains = syi_alloc((size_t)n * sizeof *chains, err);
-    for (int i = 0; chains && i < n && !status; i++) status = make(&chains[i], config, i, err);
-    if (!status) return chains;
-    syi_chains_free(chains, n);
-    return NULL;
+    struct syi_chain *made = syi_alloc((size_t)n * sizeof *made, err);
+    if (!made) return SY_ENOMEM;
+    for (int i = 0; i < n && !status; i++) status = make(&made[i], config, i, err);
+    if (status)
+        syi_chains_free(made, n);
+    else
+        *chains = made;
+    return status;
 }
 
 void syi_chains_free(struct syi_chain *chains, int n)

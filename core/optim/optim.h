@@ -24,9 +24,10 @@ struct syi_chain {
     struct syi_schedule *schedule[SYI_TERMS]; /* of a term scale_by_schedule, else NULL */
 };
 
-/* chain.c: one for each part of config->optimizer, in their order; config stays where it is. NULL and err on failure.
- * The caller frees it with syi_chains_free. */
-struct syi_chain *syi_chains_make(const struct syi_config *config, struct sy_error *err);
+/* chain.c: one for each part of config->optimizer, in their order; config stays where it is. The caller frees *chains
+ * with syi_chains_free. */
+int syi_chains_make(const struct syi_config *config, struct syi_chain **chains,
+                    struct sy_error *err) SYI_MUST_CHECK;
 void syi_chains_free(struct syi_chain *chains, int n); /* chains may be NULL */
 /* registry.c: the chain of an optimizer by name, its options resolved. */
 void syi_optimizer_chain(const struct syi_optimizer_part *resolved, struct syi_terms *terms);

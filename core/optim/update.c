@@ -266,10 +266,10 @@ static int fill(struct update *u, struct sy_error *err)
     const struct syi_model *model = u->options->model;
     memcpy(u->p->leaf_count, u->options->leaf_count, sizeof u->p->leaf_count);
     u->target = syi_alloc(u->n * sizeof *u->target, err);
-    u->chains = syi_chains_make(u->options->config, err);
-    if (!u->target || !u->chains) return err->code;
+    int status = u->target ? syi_chains_make(u->options->config, &u->chains, err) : SY_ENOMEM;
+    if (status) return status;
     for (size_t i = 0; i < u->n; i++) u->target[i] = target_of(u, &model->param[i]);
-    int status = await_copies(u, err);
+    status = await_copies(u, err);
     if (!status) status = record(u, err);
     if (!status) status = syi_program_status(u->p, err);
     return status ? status : syi_program_check(u->p, "record", err);

@@ -134,8 +134,8 @@ static inline void ms_optim_scalars(struct ms *m, const struct syi_config *confi
 {
     struct sy_error err = {0};
     float value[SYI_OPTIM_SCALARS];
-    struct syi_chain *chains = syi_chains_make(config, &err);
-    cr_assert_not_null(chains, "%s", err.text);
+    struct syi_chain *chains;
+    cr_assert_eq(syi_chains_make(config, &chains, &err), SY_OK, "%s", err.text);
     syi_optim_scalars(config, chains, step, rate, 1, value);
     syi_chains_free(chains, config->optimizer.n);
     for (uint32_t i = 0; i < SYI_OPTIM_SCALARS; i++) {

@@ -478,9 +478,9 @@ Test(adafactor, scalars_of_a_step)
 {
     struct syi_config config = config_of((const char *const[]){"optimizer.step_offset=4", NULL});
     struct sy_error err = {0};
-    struct syi_chain *chains = syi_chains_make(&config, &err);
+    struct syi_chain *chains;
     float value[SYI_OPTIM_SCALARS];
-    cr_assert_not_null(chains, "%s", err.text);
+    cr_assert_eq(syi_chains_make(&config, &chains, &err), SY_OK, "%s", err.text);
     syi_optim_scalars(&config, chains, 9, 0.25, 1, value);
     cr_assert_eq(value[0], (float)(1 - pow(6, -0.8)));
     cr_assert_eq(value[1], (float)pow(6, -0.8));

@@ -43,8 +43,7 @@ static struct made *make(const char *text)
     const struct syi_update_options options = {
         .config = &m->config, .model = &m->model, .leaf_count = leaves};
     cr_assert_eq(syi_record_update(&options, &m->update, &err), SY_OK, "%s", err.text);
-    m->chains = syi_chains_make(&m->config, &err);
-    cr_assert_not_null(m->chains);
+    cr_assert_eq(syi_chains_make(&m->config, &m->chains, &err), SY_OK);
     m->status = syi_state_tree(&m->config, m->chains, &m->model, m->update, &m->tree, &m->err);
     return m;
 }

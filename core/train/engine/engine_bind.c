@@ -338,7 +338,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     int status = check_weights(e, plan_only, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = check_examples(e, err);
-    if (SY_TRAINING && !status && !(e->chains = syi_chains_make(&e->config, err))) status = err->code;
+    if (SY_TRAINING && !status) status = syi_chains_make(&e->config, &e->chains, err);
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
