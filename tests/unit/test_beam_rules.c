@@ -7,6 +7,7 @@
 
 #include "base/run_config.h"
 #include "decoding_model.h"
+#include "train/decode/decode_internal.h"
 
 enum { BEAMS = 3, VOCAB = 7, LENGTH = 8, EXAMPLES = 24, EOS = 1, START = 4 };
 
@@ -149,4 +150,30 @@ Test(beam_rules, every_combination_finds_what_a_plain_search_finds)
                 for (int i = 0; i < n - 1; i++)
                     cr_assert_neq(seen[i], seen[n - 1], "combinations %d and %d give the same", i, n - 1);
             }
+}
+
+/* Of 3 ids there are 7 outputs of up to 3 tokens that end, and 8 more that are as long as they may be: what more is asked for
+ * does not exist, however its length is counted. */
+Test(beam_rules, no_more_outputs_than_there_are)
+{
+    enum { MANY = 16, IDS = 3, TOKENS = 3 };
+    for (int finished = 0; finished < 2; finished++) {
+        struct syi_decode_options o = {.beam_search = 1,
+                                       .decodes = MANY,
+                                       .batch = 1,
+                                       .length = TOKENS,
+                                       .vocab = IDS,
+                                       .start = 2,
+                                       .eos = EOS,
+                                       .length_penalty = SYI_LENGTH_PENALTY_POWER,
+                                       .alpha = 2,
+                                       .finished_beams = finished};
+        int32_t ids[MANY * TOKENS];
+        float scores[MANY];
+        int n = 0, want = finished == SYI_FINISHED_BEAMS_T5X ? 7 : 15;
+        fake = (struct fake){.eos_bias = 0};
+        decode(&fake, &o, &plain, ids, scores);
+        for (int i = 0; i < MANY; i++) n += scores[i] >= SYI_DECODE_NONE / 2;
+        cr_expect_eq(n, want, "%d outputs instead of %d", n, want);
+    }
 }

@@ -158,7 +158,8 @@ static int ends(const struct syi_decoder *d, int32_t position, int32_t k)
     return k < o->decodes && (ended || position + 1 == o->length);
 }
 
-/* The best of those finished before and those that end now. The candidates' values become scores. */
+/* The best of those finished before and those that end now. The candidates' values become scores. What continues a beam
+ * that is not in use is no output: divided by the penalty its SYI_DECODE_NONE might pass for a score. */
 static void grow_finished(struct syi_decoder *d, int32_t example, int32_t position)
 {
     struct syi_candidates *c = &d->candidates;
@@ -170,7 +171,7 @@ static void grow_finished(struct syi_decoder *d, int32_t example, int32_t positi
         flagged[i] = d->finished.filled[row0 + i];
     }
     for (int32_t k = 0; k < 2 * beams; k++) {
-        flagged[beams + k] = ends(d, position, k);
+        flagged[beams + k] = ends(d, position, k) && c->value[k] > SYI_DECODE_NONE / 2;
         c->value[k] = c->value[k] / penalty + (flagged[beams + k] ? 0.0f : SYI_DECODE_NONE);
         c->ranked[beams + k] = c->value[k];
     }
