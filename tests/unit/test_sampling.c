@@ -231,5 +231,7 @@ Test(sampling, not_a_number_ends_nowhere)
         o.beam_search = beam;
         decode(&fake, &o, &plain, ids, scores);
         for (int i = 0; i < 36; i++) cr_expect(ids[i] >= 0 && ids[i] < 10);
+        for (int i = 0; i < 6 && !beam; i++)
+            cr_expect(isnan(scores[i]), "output %d: %g", i, (double)scores[i]);
     }
 }

@@ -182,6 +182,12 @@ static int64_t extend_all(struct syi_decoder *d, const struct syi_decode_io *io,
     return open;
 }
 
+/* Every decode has its place, those whose score is no number the lowest. */
+static float rank_of(float score)
+{
+    return isnan(score) ? -INFINITY : score;
+}
+
 /* Writes an example's decodes by rising score; equals keep their order. */
 static void put_sorted(const struct syi_decoder *d, int64_t example, int32_t *ids, float *scores)
 {
@@ -189,8 +195,10 @@ static void put_sorted(const struct syi_decoder *d, int64_t example, int32_t *id
     const float *value = d->live.value + example * o->decodes;
     for (int32_t i = 0; i < o->decodes; i++) {
         int64_t place = example * o->decodes;
-        for (int32_t k = 0; k < o->decodes; k++)
-            place += value[k] < value[i] || (k < i && value[k] == value[i]);
+        for (int32_t k = 0; k < o->decodes; k++) {
+            float mine = rank_of(value[i]), other = rank_of(value[k]);
+            place += other < mine || (k < i && other == mine);
+        }
         memcpy(ids + place * o->length, d->live.sequence + (example * o->decodes + i) * (o->length + 1) + 1,
                (size_t)o->length * sizeof *ids);
         scores[place] = value[i];
