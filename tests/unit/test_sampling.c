@@ -163,6 +163,21 @@ Test(sampling, prompts_are_forced_and_do_not_score)
     cr_expect_float_eq(scores[1], sequence_score(1, ids + 6, 1, 6, 1), 1e-5);
 }
 
+/* Every bit of a seed chooses other numbers. */
+Test(sampling, seeds)
+{
+    struct syi_decode_options o = sampling(6, 3, 1);
+    int32_t ids[6 * 3 * 6], other[6 * 3 * 6];
+    float scores[18];
+    fake = (struct fake){.eos_bias = -1};
+    decode(&fake, &o, &plain, ids, scores);
+    for (int bit = 0; bit < 63; bit++) {
+        o.seed = 5 ^ (uint64_t)1 << bit;
+        decode(&fake, &o, &plain, other, scores);
+        cr_expect(memcmp(ids, other, sizeof ids), "bit %d changes nothing", bit);
+    }
+}
+
 /* The same examples, alone, together and turned around. */
 static void expect_batch_invariant(struct syi_decode_options o)
 {

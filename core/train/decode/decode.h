@@ -22,7 +22,7 @@ struct syi_decode_options {
     int32_t top_k;         /* sampling: only the k largest logits (and their equals); 0: all */
     double top_p;          /* sampling: only the fewest tokens with this much probability; 0: all */
     int rescale_log_probs; /* sampling: scores are of the distribution drawn from, not of the model's */
-    uint64_t seed;         /* sampling: the low 32 bits are the key */
+    uint64_t seed;         /* sampling */
 };
 
 /* One position of all rows. Row = example * decodes + decode. */

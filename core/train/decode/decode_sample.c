@@ -74,7 +74,7 @@ static float log_probability(const float *x, int32_t n, int32_t id)
 
 static double uniform(const struct syi_decode_options *o, int32_t position, int64_t example, int32_t decode)
 {
-    const uint32_t key[2] = {(uint32_t)o->seed, SAMPLE_SITE};
+    const uint32_t key[2] = {(uint32_t)o->seed, SAMPLE_SITE ^ (uint32_t)(o->seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)position, (uint32_t)(uint64_t)example,
                                  (uint32_t)((uint64_t)example >> 32), (uint32_t)decode};
     uint32_t word[4];
