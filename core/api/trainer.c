@@ -54,6 +54,8 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
     *is_run = S_ISDIR(info.st_mode);
     if (*is_run) {
         int status = syi_api_find(path, checkpoint, place, err);
+        if (!status && !syi_run_dir_exists(place->run_dir))
+            status = syi_run_dir_refuse(place->run_dir, "", "a run file", err);
         return status ? status : syi_api_read_run(place, &t->config, err);
     }
     if (checkpoint)

@@ -303,7 +303,7 @@ Test(api_trainer, begins_with_another_run)
 
 Test(api_trainer, refused)
 {
-    struct sy_error err[8] = {{0}};
+    struct sy_error err[9] = {{0}};
     struct sy_open_options best = {.bytes = sizeof best, .checkpoint = "best"};
     struct sy_open_options rows = {.bytes = sizeof rows, .max_batch = 3};
     struct sy_trainer *trainer;
@@ -313,6 +313,8 @@ Test(api_trainer, refused)
     expect_refused(sy_trainer_open(run.file, &rows, &trainer, &err[2]), &err[2], SY_EINVAL,
                    "data.batch_size");
     expect_refused(sy_trainer_open(NULL, NULL, &trainer, &err[7]), &err[7], SY_EINVAL, "no path");
+    expect_refused(sy_trainer_open(run.folder, NULL, &trainer, &err[8]), &err[8], SY_ENOENT,
+                   "`switchyard import` made, or a run file");
     trainer = open_trainer(run.file, NULL);
     struct sy_pair pairs[SMALL_PAIRS + 1];
     struct sy_step step = {0};
