@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prints core/text_metrics/unicode_tables.h from Python's own tables: which code points are letters or digits
-(str.isalnum, what \\w of re takes besides the underscore), and their lower case (str.lower of one code point).
+(str.isalnum, what \\w of re takes besides the underscore), which have case (str.lower ends a word after them with a final sigma),
+and their lower case (str.lower of one code point).
 
     python3 scripts/make-unicode-tables.py >core/text_metrics/unicode_tables.h
 """
@@ -11,16 +12,16 @@ import unicodedata
 CODES = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
 
-def word_ranges():
+def ranges_of(belongs):
     ranges = []
     for code in CODES:
-        if not chr(code).isalnum():
+        if not belongs(chr(code)):
             continue
         if ranges and ranges[-1][1] == code - 1:
             ranges[-1][1] = code
         else:
             ranges.append([code, code])
-    return ranges
+    return [[f"{first:#x}", f"{last:#x}"] for first, last in ranges]
 
 
 def lower_runs():
@@ -41,8 +42,8 @@ def lower_runs():
     return runs
 
 
-def print_table(name, fields, rows):
-    print(f"static const struct {{\n    {fields};\n}} {name}[] = {{")
+def print_table(name, row, rows):
+    print(f"static const {row} {name}[] = {{")
     line = "   "
     for row in rows:
         text = " {" + ", ".join(row) + "},"
@@ -58,8 +59,10 @@ def main():
     print("/* SPDX-License-Identifier: Apache-2.0 */")
     print(f"/* Made by scripts/make-unicode-tables.py from Unicode {unicodedata.unidata_version}: not edited by hand. */")
     print("/* clang-format off */")
-    print_table("words", "uint32_t first, last", [[f"{a:#x}", f"{b:#x}"] for a, b in word_ranges()])
-    print_table("lowers", "uint32_t first, last, stride;\n    int32_t delta",
+    print("struct range {\n    uint32_t first, last;\n};")
+    print_table("words", "struct range", ranges_of(str.isalnum))
+    print_table("cased", "struct range", ranges_of(lambda letter: (letter + "\u03a3").lower()[-1] == "\u03c2"))
+    print_table("lowers", "struct {\n    uint32_t first, last, stride;\n    int32_t delta;\n}",
                 [[f"{a:#x}", f"{b:#x}", str(s), str(d)] for a, b, s, d in lower_runs()])
     print("/* clang-format on */")
 

@@ -16,10 +16,10 @@ static int is_punctuation(uint32_t code)
     return code > ' ' && code < 0x7f && !syi_code_is_word(code);
 }
 
-static int word_at(struct syi_span text, size_t at)
+static int cased_at(struct syi_span text, size_t at)
 {
     size_t bytes;
-    return at < text.bytes && syi_code_is_word(syi_code_at(text, at, &bytes));
+    return at < text.bytes && syi_code_is_cased(syi_code_at(text, at, &bytes));
 }
 
 static void put_code(struct syi_text *to, uint32_t code)
@@ -34,17 +34,17 @@ static void put_code(struct syi_text *to, uint32_t code)
 /* Lower case without punctuation. A capital sigma that ends a word has a small letter of its own. */
 static void lower(struct syi_text *to, struct syi_span text)
 {
-    int in_word = 0;
+    int after_cased = 0;
     size_t bytes;
 
     for (size_t at = 0; at < text.bytes; at += bytes) {
         uint32_t code = syi_code_at(text, at, &bytes);
-        if (code == SIGMA && in_word && !word_at(text, at + bytes))
+        if (code == SIGMA && after_cased && !cased_at(text, at + bytes))
             put_code(to, FINAL_SIGMA);
         else if (!is_punctuation(code))
             put_code(to, syi_code_lower(code));
         if (code == DOTTED_I) put_code(to, DOT);
-        in_word = syi_code_is_word(code);
+        after_cased = syi_code_is_cased(code);
     }
 }
 

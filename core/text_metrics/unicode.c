@@ -25,18 +25,28 @@ int syi_code_is_space(uint32_t code)
            code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-int syi_code_is_word(uint32_t code)
+static int is_in(const struct range *ranges, size_t n, uint32_t code)
 {
-    size_t low = 0, high = SYI_COUNT(words);
+    size_t low = 0, high = n;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (code > words[middle].last)
+        if (code > ranges[middle].last)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < SYI_COUNT(words) && code >= words[low].first;
+    return low < n && code >= ranges[low].first;
+}
+
+int syi_code_is_word(uint32_t code)
+{
+    return is_in(words, SYI_COUNT(words), code);
+}
+
+int syi_code_is_cased(uint32_t code)
+{
+    return is_in(cased, SYI_COUNT(cased), code);
 }
 
 /* Runs of different strides may lie in each other, so all are looked at from the first that reaches the code. */

@@ -12,6 +12,7 @@ enum { SYI_CODE_BYTE = 0x110000 }; /* added to a byte that is no part of valid U
 uint32_t syi_code_at(struct syi_span text, size_t at, size_t *bytes);
 int syi_code_is_space(uint32_t code);   /* str.isspace: what str.split cuts at */
 int syi_code_is_word(uint32_t code);    /* str.isalnum: what \w of re takes, but for the underscore */
+int syi_code_is_cased(uint32_t code);   /* of upper or lower case; none that str.lower skips beside a sigma */
 uint32_t syi_code_lower(uint32_t code); /* str.lower of that one; U+0130 to i without its dot */
 
 #endif

@@ -193,3 +193,28 @@ Test(text_metrics, a_list_has_each_once)
     cr_assert_str_eq(syi_text_metric(scores.metric[1])->result, "bleu");
     syi_text_scores_free(&scores);
 }
+
+/* What Python's lower() makes of a capital sigma: a final one after a letter of upper or lower case and before none. */
+Test(text_metrics, final_sigma)
+{
+    static const struct {
+        const char *text, *lower;
+        int same;
+    } cases[] = {
+        {"ΟΔΟΣ", "οδος", 1}, {"ΟΔΟΣ", "οδοσ", 0},  {"ΣΑΣ", "σας", 1}, {"5Σ", "5σ", 1},     {"5Σ", "5ς", 0},
+        {"ΑΣ5", "ας5", 1},   {"ΑΣ5", "ασ5", 0},    {"漢Σ", "漢σ", 1}, {"ΑΣ漢", "ας漢", 1}, {"Σ", "σ", 1},
+        {"Α Σ", "α σ", 1},   {"ΑΣ, Β", "ας β", 1}, {"ªΣ", "ªς", 1},
+    };
+    struct syi_text_scores scores;
+    struct syi_strings f1 = {.n = 1, .text = "f1"};
+    syi_text_scores_open(&scores, &f1);
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct syi_span lower = span(cases[i].lower);
+        struct syi_text_item item = {span(cases[i].text), &lower, 1};
+        syi_text_scores_clear(&scores);
+        cr_assert_eq(syi_text_scores_add(&scores, &item, NULL), SY_OK);
+        cr_expect_eq(syi_text_scores_value(&scores, 0) == 1, cases[i].same, "%s, %s", cases[i].text,
+                     cases[i].lower);
+    }
+    syi_text_scores_free(&scores);
+}
