@@ -36,15 +36,14 @@ struct cli_options {
     int64_t step;        /* of replay, 0: not given */
     struct cli_list dump;
     const char *write;
-    const char *file;     /* of eval and score */
-    const char *task;     /* of eval */
-    int per_token;        /* of score */
-    const char *beams;    /* of eval and predict: as typed, NULL */
-    double temperature;   /* likewise: 0, not given */
-    const char *decodes;  /* of predict: as typed, NULL */
-    int scores;           /* of predict: 0, not given */
-    const char *backends; /* of diff, NULL */
-    double tolerance;     /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
+    const char *file;                /* of eval and score */
+    const char *task;                /* of eval */
+    int per_token;                   /* of score */
+    const char *beams, *temperature; /* of eval and predict: as typed, NULL */
+    const char *decodes;             /* of predict: as typed, NULL */
+    int scores;                      /* of predict: 0, not given */
+    const char *backends;            /* of diff, NULL */
+    double tolerance; /* of verify: factor of its bounds; of diff: distance that passes; 0: not given */
     int compat_diff, factors, optimizers, transforms; /* of config */
     int decode, targets;                              /* of tokenize */
     int json;

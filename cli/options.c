@@ -64,7 +64,7 @@ static const struct option {
      AT(dump)},
     {"write", "FILE", "also write them to this file, as safetensors", TEXT, AT(write)},
     {"beams", "N", "beam search with N beams; short for --set decode.beams=N", TEXT, AT(beams)},
-    {"temperature", "X", "draw tokens; short for --set decode.temperature=X", FACTOR, AT(temperature)},
+    {"temperature", "X", "draw tokens; short for --set decode.temperature=X", TEXT, AT(temperature)},
     {"decodes", "N", "write the N best outputs of an input; short for --set decode.num_decodes=N", TEXT,
      AT(decodes)},
     {"scores", NULL, "write each output's score after a TAB; short for --set decode.scores=true", FLAG,

@@ -14,12 +14,10 @@
 /* Options that are short for a key; with the key's own limits. */
 static int apply_short(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
 {
-    char temperature[32];
-    snprintf(temperature, sizeof temperature, "%.17g", o->temperature);
     const struct {
         const char *key, *value; /* value NULL: not given */
     } keys[] = {{"decode.beams", o->beams},
-                {"decode.temperature", o->temperature > 0 ? temperature : NULL},
+                {"decode.temperature", o->temperature},
                 {"decode.num_decodes", o->decodes}};
     int status = SY_OK;
     for (size_t i = 0; !status && i < SYI_COUNT(keys); i++) {

@@ -191,6 +191,8 @@ predicted colder-model --temperature 0.5 --decodes 5 --scores --set decode.resca
 cmp -s colder colder-model && fail "decode.rescale_log_probs changes nothing"
 predicted only --temperature 0.5 --set decode.topk=1 --scores --set decode.rescale_log_probs=false
 cmp -s only scored || fail "draws from the largest logit alone are not greedy decoding"
+predicted cold --set decode.temperature=1 --temperature 0 --beams 4 --scores
+cmp -s cold beams || fail "--temperature 0 does not give beams to a run that draws"
 for way in '--set decode.batch_size=3' '--comm thread --ranks 2 --set mesh.data=2' \
     '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2'; do
     predicted other $way --decodes 4 --scores
