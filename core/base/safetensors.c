@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/interrupt.h"
 #include "base/safetensors.h"
 
@@ -241,6 +242,21 @@ int syi_safetensors_read(const struct syi_safetensors *file, const struct syi_sa
                          uint64_t offset, void *data, size_t bytes, struct sy_error *err)
 {
     return move_range(file, tensor, offset, data, bytes, 0, err);
+}
+
+int syi_safetensors_read_floats(const struct syi_safetensors *file,
+                                const struct syi_safetensors_tensor *tensor, uint64_t first, float *values,
+                                size_t n, struct sy_error *err)
+{
+    size_t element = syi_safetensors_element_bytes(tensor->dtype);
+    int half = tensor->dtype == SYI_SAFETENSORS_BF16;
+    if (!half && tensor->dtype != SYI_SAFETENSORS_F32)
+        return syi_error(err, SY_EUNSUPPORTED, "%s: %s is neither float32 nor bfloat16", file->path,
+                         tensor->name);
+    char *to = (char *)values + (half ? n * element : 0); /* bfloat16 is widened in its place */
+    int status = syi_safetensors_read(file, tensor, first * element, to, n * element, err);
+    if (!status && half) syi_bf16_widen(values, n);
+    return status;
 }
 
 int syi_safetensors_write(const struct syi_safetensors *file, const struct syi_safetensors_tensor *tensor,

@@ -88,6 +88,10 @@ int syi_safetensors_read(const struct syi_safetensors *file, const struct syi_sa
 int syi_safetensors_write(const struct syi_safetensors *file, const struct syi_safetensors_tensor *tensor,
                           uint64_t offset, const void *data, size_t bytes,
                           struct sy_error *err) SYI_MUST_CHECK;
+/* Elements [first, first + n) of a tensor of F32 or BF16, as float32. Others are SY_EUNSUPPORTED. */
+int syi_safetensors_read_floats(const struct syi_safetensors *file,
+                                const struct syi_safetensors_tensor *tensor, uint64_t first, float *values,
+                                size_t n, struct sy_error *err) SYI_MUST_CHECK;
 /* Copies the block start[d] .. start[d] + extent[d] of every dimension; data is that block alone, dense in C
  * order. */
 int syi_safetensors_read_block(const struct syi_safetensors *file,

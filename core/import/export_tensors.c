@@ -16,8 +16,7 @@ static int describe(const struct syi_export *export, const struct syi_export_ten
 {
     const struct syi_safetensors_tensor *from = syi_safetensors_find(&export->params, tensor->from);
     int first = tensor->parts > 0, rank = from ? from->rank - first : 0;
-    if (!from || from->dtype != SYI_SAFETENSORS_F32 || rank < 0 ||
-        (first && from->dims[0] != tensor->parts) || (tensor->transposed && rank != 2))
+    if (!from || rank < 0 || (first && from->dims[0] != tensor->parts) || (tensor->transposed && rank != 2))
         return syi_error(err, SY_EINTERNAL, "%s cannot be written as %s", tensor->from, tensor->name);
     to->name = tensor->name;
     to->dtype = export->dtype;
@@ -37,15 +36,14 @@ static int copy(const struct syi_export *export, const struct syi_export_tensor 
 {
     const struct syi_safetensors_tensor *from = syi_safetensors_find(&export->params, tensor->from);
     const struct syi_safetensors_tensor *to = syi_safetensors_find(file, tensor->name);
-    int64_t n = (int64_t)(to->bytes / syi_safetensors_element_bytes(to->dtype));
-    size_t bytes = (size_t)n * sizeof(float);
+    size_t n = (size_t)(to->bytes / syi_safetensors_element_bytes(to->dtype)), bytes = n * sizeof(float);
     float *values = syi_alloc(bytes, err), *turned = tensor->transposed ? syi_alloc(bytes, err) : values;
     int status = values && turned ? SY_OK : SY_ENOMEM;
     if (!status)
         status =
-            syi_safetensors_read(&export->params, from, (uint64_t)tensor->part * bytes, values, bytes, err);
+            syi_safetensors_read_floats(&export->params, from, (uint64_t)tensor->part * n, values, n, err);
     if (!status && tensor->transposed) transpose(values, to->dims[1], to->dims[0], turned);
-    if (!status && to->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(turned, (size_t)n);
+    if (!status && to->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(turned, n);
     if (!status) status = syi_safetensors_write(file, to, 0, turned, (size_t)to->bytes, err);
     if (tensor->transposed) syi_free(turned);
     syi_free(values);

@@ -137,9 +137,6 @@ static int add_param(struct packing *p, const struct syi_safetensors_tensor *par
     struct syi_safetensors_tensor tensor = *param;
     int axis = syi_int8_axis(param->name, param->rank), status = add_item(p, param->name, NULL, param, err);
     if (status) return status;
-    if (param->dtype != SYI_SAFETENSORS_F32 && param->dtype != SYI_SAFETENSORS_BF16)
-        return syi_error(err, SY_EUNSUPPORTED, "%s: %s is neither float32 nor bfloat16", p->view.file[0].path,
-                         param->name);
     tensor.dtype = axis < 0 ? SYI_SAFETENSORS_F32 : p->pack->weights;
     p->pack->parameters += (int64_t)(param->bytes / syi_safetensors_element_bytes(param->dtype));
     status = describe(p, &tensor, "", err);
@@ -201,10 +198,7 @@ static int write_param(struct packing *p, const struct item *item, const struct 
     size_t n = (size_t)(from->bytes / syi_safetensors_element_bytes(from->dtype));
     float *values = syi_alloc(n * sizeof *values, err);
     if (!values) return SY_ENOMEM;
-    int half = from->dtype == SYI_SAFETENSORS_BF16;
-    char *read_to = (char *)values + (half ? n * sizeof(uint16_t) : 0);
-    int status = syi_safetensors_read(&p->view.file[0], from, 0, read_to, (size_t)from->bytes, err);
-    if (!status && half) syi_bf16_widen(values, n);
+    int status = syi_safetensors_read_floats(&p->view.file[0], from, 0, values, n, err);
     if (!status && to->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(values, n);
     if (!status)
         status = item->axis >= 0 ? write_int8(p, item, to, values, err) : write_bytes(p, to, values, err);

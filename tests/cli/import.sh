@@ -59,6 +59,17 @@ cmp -s switch/checkpoints/3/params.safetensors plain/model.safetensors && fail '
 exits 0 "$program" export switch --format hf --dtype bfloat16 --to half
 [ "$(wc -c <half/model.safetensors)" -lt "$(wc -c <switch-hf/model.safetensors)" ] || fail 'bfloat16 is no smaller'
 exits 0 "$program" import half --to half-run
+# Weights that are bfloat16 in the run already.
+exits 0 "$program" ckpt cast switch --dtype bfloat16 --to cast
+exits 0 "$program" ckpt cast cast --dtype float32 --to widened
+for format in hf safetensors; do
+    for of in switch:bfloat16 widened:float32; do
+        exits 0 "$program" export "${of%:*}" --format $format --dtype "${of#*:}" --to "$format-${of%:*}"
+        exits 0 "$program" export cast --format $format --dtype "${of#*:}" --to "$format-cast-${of#*:}"
+        cmp -s "$format-${of%:*}/model.safetensors" "$format-cast-${of#*:}/model.safetensors" ||
+            fail "$format: weights of a run in bfloat16 are others as ${of#*:}"
+    done
+done
 
 # ---- what a family there cannot hold ----
 # unexported RUN FORMAT TEXT [KEY=VALUE [KEY=VALUE]]: an export that fails with that text.
