@@ -127,13 +127,15 @@ static int read_leaf(const struct leaf *leaf, void **data, struct sy_error *err)
     return *data ? syi_safetensors_read(leaf->file, leaf->tensor, 0, *data, bytes, err) : SY_ENOMEM;
 }
 
-/* Parameters may be wanted as bfloat16; state never is. In place: there is room. */
-static void round_parameters(const struct writer *w, struct leaf *leaf, void *data)
+/* Parameters have the dtype that is asked for, whichever the run has. */
+static int read_parameter(const struct writer *w, const struct leaf *leaf, void **data)
 {
-    leaf->zarr.dtype = leaf->tensor->dtype;
-    if (leaf->file != &w->export->params || w->export->dtype != SYI_SAFETENSORS_BF16) return;
-    leaf->zarr.dtype = SYI_SAFETENSORS_BF16;
-    syi_bf16_narrow(data, leaf->tensor->bytes / sizeof(float));
+    size_t n = (size_t)(leaf->tensor->bytes / syi_safetensors_element_bytes(leaf->tensor->dtype));
+    float *values = *data = syi_alloc(n * sizeof *values, w->err);
+    int status =
+        values ? syi_safetensors_read_floats(leaf->file, leaf->tensor, 0, values, n, w->err) : SY_ENOMEM;
+    if (!status && w->export->dtype == SYI_SAFETENSORS_BF16) syi_bf16_narrow(values, n);
+    return status;
 }
 
 /* The leaf's name with '.' for '/': T5X's name of its folder. */
@@ -148,14 +150,16 @@ static char *flat_name(const char *name)
 static int write_array(struct writer *w, struct leaf *leaf)
 {
     void *data = NULL;
+    int is_parameter = leaf->file == &w->export->params;
     char *flat = flat_name(leaf->tensor->name);
-    leaf->zarr =
-        (struct syi_zarr){.rank = leaf->rank, .compression = SYI_COMPRESSION_GZIP, .level = GZIP_LEVEL};
+    leaf->zarr = (struct syi_zarr){.dtype = is_parameter ? w->export->dtype : leaf->tensor->dtype,
+                                   .rank = leaf->rank,
+                                   .compression = SYI_COMPRESSION_GZIP,
+                                   .level = GZIP_LEVEL};
     memcpy(leaf->zarr.dims, leaf->dims, sizeof leaf->zarr.dims);
     leaf->zarr.folder = flat ? syi_format("%s/%s", w->folder, flat) : NULL;
-    int status =
-        leaf->zarr.folder ? read_leaf(leaf, &data, w->err) : syi_error(w->err, SY_ENOMEM, "out of memory");
-    if (!status) round_parameters(w, leaf, data);
+    int status = leaf->zarr.folder ? SY_OK : syi_error(w->err, SY_ENOMEM, "out of memory");
+    if (!status) status = is_parameter ? read_parameter(w, leaf, &data) : read_leaf(leaf, &data, w->err);
     if (!status) status = syi_zarr_write(&leaf->zarr, data, w->err);
     syi_free(data);
     syi_free(flat);

@@ -53,6 +53,17 @@ for name in checkpoint target.decoder.logits_dense.kernel target.encoder.layers_
 done
 grep -q 'v_row\|v_col' names && fail "row and column means are in the index: $(grep v_ names)"
 
+# ---- a run whose weights are bfloat16 already ----
+exits 0 "$program" ckpt cast run --dtype bfloat16 --to half
+exits 0 "$program" ckpt cast half --dtype float32 --to wide
+for dtype in bfloat16:bfloat16 'float32:<f4'; do
+    exits 0 "$program" export half --format t5x --dtype "${dtype%:*}" --to "half.${dtype%:*}"
+    grep -q "\"dtype\":\"${dtype#*:}\"" "half.${dtype%:*}/checkpoint_400/target.encoder.layers_0.mlp.wo.kernel/.zarray" ||
+        fail "weights exported as ${dtype%:*} are not stored so"
+    import "half.${dtype%:*}/checkpoint_400" "half.${dtype%:*}.run"
+    exits 0 "$program" ckpt diff wide "half.${dtype%:*}.run"
+done
+
 # ---- damage ----
 # refused TEXT: an import of the folder `bad` is one line with TEXT, and leaves nothing.
 refused() {
