@@ -380,11 +380,12 @@ static int read_block(struct reader *r, const char *name, size_t length)
 static int read_import(struct reader *r)
 {
     while (r->at < r->end && *r->at != '\n') {
-        if (!in_name((unsigned char)*r->at) && !strchr(" \t\r,*()#", *r->at))
+        if (*r->at == '#') break;
+        if (!in_name((unsigned char)*r->at) && !strchr(" \t\r,*()", *r->at))
             return fail(r, r->line, "not an import");
         r->at++;
     }
-    return SY_OK;
+    return SY_OK; /* a comment is skipped as before any statement */
 }
 
 static int parse(struct syi_gin *gin, const char *path, const char *text, size_t bytes, int includes,

@@ -57,7 +57,7 @@ Test(gin, values)
 
 Test(gin, statements)
 {
-    expect_binding("from a import b\nimport c.d as e\n\ns/m.f.p = True\r\n", "s/m.f.p = True");
+    expect_binding("from a import b\nimport c.d as e  # is: 'e'\n\ns/m.f.p = True\r\n", "s/m.f.p = True");
     expect_binding("m.f:\n  # a comment\n\n  p = 2\n", "m.f.p = 2");
     struct syi_gin gin = parse("m.f:\n  p = 2\n  q = 3\nA = 1\ninclude 'other.gin'\n");
     cr_assert_eq(gin.n_bindings, 3);
