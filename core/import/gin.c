@@ -527,12 +527,21 @@ static uint32_t find_macro(const struct syi_gin *gin, const char *name)
     return SYI_GIN_NONE;
 }
 
+uint32_t syi_gin_follow(const struct syi_gin *gin, uint32_t value)
+{
+    for (int i = 0; gin->nodes[value].kind == SYI_GIN_MACRO; i++) {
+        uint32_t next = find_macro(gin, syi_gin_string(gin, gin->nodes[value].text));
+        if (next == SYI_GIN_NONE) return value;
+        if (i == SYI_GIN_DEPTH) return SYI_GIN_NONE;
+        value = next;
+    }
+    return value;
+}
+
 uint32_t syi_gin_resolve(const struct syi_gin *gin, uint32_t value)
 {
-    for (int i = 0; value != SYI_GIN_NONE && gin->nodes[value].kind == SYI_GIN_MACRO; i++)
-        value =
-            i < SYI_GIN_DEPTH ? find_macro(gin, syi_gin_string(gin, gin->nodes[value].text)) : SYI_GIN_NONE;
-    return value;
+    uint32_t last = syi_gin_follow(gin, value);
+    return last != SYI_GIN_NONE && gin->nodes[last].kind == SYI_GIN_MACRO ? SYI_GIN_NONE : last;
 }
 
 static void print_string(const char *text, struct syi_text *out)

@@ -63,8 +63,10 @@ static inline const char *syi_gin_string(const struct syi_gin *gin, uint32_t at)
 {
     return gin->strings + at;
 }
-/* The value of a macro, through macros; SYI_GIN_NONE where one is not bound or names itself. A value that is no
- * macro is its own. */
+/* The value of a macro, through macros, or the last of them where that is not bound; SYI_GIN_NONE where one names itself. A
+ * value that is no macro is its own. */
+uint32_t syi_gin_follow(const struct syi_gin *gin, uint32_t value);
+/* The same, but SYI_GIN_NONE where a macro is not bound. */
 uint32_t syi_gin_resolve(const struct syi_gin *gin, uint32_t value);
 /* The value as gin would write it, on one line. */
 void syi_gin_print(const struct syi_gin *gin, uint32_t value, struct syi_text *out);

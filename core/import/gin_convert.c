@@ -176,13 +176,14 @@ static const char *why_not(const struct syi_gin_conversion *c, const struct gin_
 static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
                             const struct gin_key *row, const struct syi_gin_name *name)
 {
-    uint32_t value = syi_gin_resolve(c->gin, binding->value);
+    uint32_t value = syi_gin_follow(c->gin, binding->value);
     const char *why = row ? why_not(c, row, name) : NULL;
     if (row && row->how == WIRING) return;
-    if (value == SYI_GIN_NONE) {
-        /* %gin.REQUIRED, or a constant of Python: a choice may take its name */
-        if (row && row->how == CHOICE && strcmp(syi_gin_text_of(c, binding->value), "gin.REQUIRED"))
-            syi_gin_set_choice(c, binding, row->key, row->extra, binding->value);
+    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind == SYI_GIN_MACRO) {
+        /* a macro, %gin.REQUIRED, or a constant of Python, %enums.Layout.MIXED: a choice may take its name */
+        const char *constant = value == SYI_GIN_NONE ? "" : syi_gin_text_of(c, value);
+        if (row && row->how == CHOICE && strchr(constant, '.') && strcmp(constant, "gin.REQUIRED"))
+            syi_gin_set_choice(c, binding, row->key, row->extra, value);
         else
             syi_gin_note_binding(c, binding, "the macro has no value in these files");
     } else if (row && !why) {

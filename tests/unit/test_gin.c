@@ -134,6 +134,21 @@ Test(gin, experts)
     syi_text_free(&warnings);
 }
 
+/* A choice is the constant at the end of the macros, not the name of one of them. */
+Test(gin, choices_through_macros)
+{
+    struct syi_text warnings = convert(
+        "LAYOUT = %moe_enums.LayerLayout.TOP\nmoe_architecture.SparseEncoder.sparse_layout = %LAYOUT\n"
+        "A = %B\nB = %gin.REQUIRED\nm.Model.loss_normalizing_factor = %A\n"
+        "t5_architecture.EncoderDecoder.dtype = %NOWHERE\n",
+        &config);
+    cr_expect_eq(config.moe.encoder_sparse_layout, SYI_SPARSE_TOP);
+    cr_expect_str_eq(config.loss.loss_normalizing_factor, "none", "T5X's default");
+    cr_expect_not_null(strstr(warnings.data, "loss_normalizing_factor = %A: the macro has no value"));
+    cr_expect_not_null(strstr(warnings.data, "dtype = %NOWHERE: the macro has no value"));
+    syi_text_free(&warnings);
+}
+
 Test(gin, training)
 {
     struct syi_text warnings = convert(
