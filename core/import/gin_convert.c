@@ -18,8 +18,8 @@ static const struct gin_key {
 #include "import/gin_keys.def"
 };
 
-/* What T5X has where no binding says otherwise, and switchyard has not; class: only where a binding of it is there, or it is
- * what T5X decodes with. */
+/* What T5X has where no binding says otherwise, and switchyard has not; class: only where a binding or a value names it, or
+ * it is what T5X decodes with. */
 static const struct {
     const char *class, *key, *value;
 } t5x_default[] = {
@@ -38,6 +38,8 @@ static const struct {
     {"T5Config", "model.d_ff", "2048"},
     {"T5Config", "model.mlp_activations", "relu"},
     {"T5Config", "model.dropout_rate", "0.1"},
+    {"Decoder", "model.logits_via_embedding", "true"},
+    {"SparseDecoder", "model.logits_via_embedding", "true"},
     {"create_learning_rate_scheduler", "train.lr_factors", "constant * linear_warmup * rsqrt_decay"},
     {"create_learning_rate_scheduler", "train.learning_rate", "0.5"},
     {"create_learning_rate_scheduler", "train.warmup_steps", "1000"},
@@ -189,11 +191,10 @@ static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_b
     } else if (row && !why) {
         convert_row(c, binding, row, value);
     } else if (row || !syi_gin_convert_optax(c, binding, name, value)) {
-        if (syi_gin_is_word(c, value, "None")) return; /* asks for nothing */
-        if (row)
-            syi_gin_note_binding(c, binding, why);
-        else
+        if (!row)
             note_unknown(c, binding, name);
+        else if (!syi_gin_is_word(c, value, "None")) /* which asks for nothing */
+            syi_gin_note_binding(c, binding, why);
     }
 }
 
@@ -217,10 +218,13 @@ static void convert_all(struct syi_gin_conversion *c, enum pass pass)
 
 static int has_class(const struct syi_gin_conversion *c, const char *class)
 {
+    if (!*class) return 1;
     if (is_decoder(class)) return !strcmp(class, c->decoder);
     for (size_t i = 0; i < c->gin->n_bindings; i++)
         if (!strcmp(syi_gin_take_apart(syi_gin_name_of(c, &c->gin->bindings[i])).class, class)) return 1;
-    return !*class;
+    for (size_t i = 0; i < c->gin->n_nodes; i++)
+        if (!strcmp(syi_gin_referred_to(c, (uint32_t)i), class)) return 1;
+    return 0;
 }
 
 static void set_defaults(struct syi_gin_conversion *c)

@@ -149,6 +149,27 @@ Test(gin, choices_through_macros)
     syi_text_free(&warnings);
 }
 
+static void expect_tied(const char *text, int tied)
+{
+    struct syi_text warnings = convert(text, &config);
+    cr_expect_eq(config.model.logits_via_embedding, tied, "%s", text);
+    cr_expect_null(strstr(warnings.data, "output_logits_factory"), "%s", warnings.data);
+    syi_text_free(&warnings);
+}
+
+/* flaxformer has a head where there is a factory for it. */
+Test(gin, heads)
+{
+    expect_tied("t5_architecture.Decoder.output_logits_factory = None\n", 1);
+    expect_tied("moe_architecture.SparseDecoder.output_logits_factory = @output_logits/dense.DenseGeneral\n",
+                0);
+    expect_tied("moe_architecture.SparseDecoder.output_logits_factory = @output_logits/dense.DenseGeneral\n"
+                "moe_architecture.SparseDecoder.output_logits_factory = None\n",
+                1);
+    expect_tied("t5_architecture.EncoderDecoder.decoder_factory = @t5_architecture.Decoder\n", 1);
+    expect_tied("network.T5Config.emb_dim = 8\n", 0);
+}
+
 Test(gin, training)
 {
     struct syi_text warnings = convert(
@@ -301,7 +322,7 @@ Test(gin, what_is_not_converted)
     cr_expect_not_null(
         strstr(warnings.data, "test:5: seqio.Evaluator.num_examples = 9: task.NAME.eval_examples"));
     cr_expect_eq(config.metrics.examples, 7);
-    cr_expect_null(strstr(warnings.data, "adamw.mask"), "None asks for nothing");
+    cr_expect_not_null(strstr(warnings.data, "test:8: optimizers.adamw.mask = None: no key"));
     cr_expect_not_null(strstr(warnings.data, "test:9: optimizers.adamw.msk = False: no key"));
     cr_expect_not_null(strstr(warnings.data, "'targets': None}: the length of targets is no number\n"));
     cr_expect_eq(config.data.max_input_length, 512);
