@@ -170,6 +170,30 @@ Test(gin, heads)
     expect_tied("network.T5Config.emb_dim = 8\n", 0);
 }
 
+/* As in flaxformer's files: each stack has a router in a scope of its own. */
+Test(gin, routers_of_both_stacks)
+{
+    struct syi_text warnings = convert(
+        "sparse_decoder/moe_layers.MoeLayer.router = @sparse_decoder/routing.TokensChooseMaskedRouter()\n"
+        "sparse_encoder/moe_layers.MoeLayer.router = @sparse_encoder/routing.ExpertsChooseMaskedRouter()\n"
+        "sparse_encoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = True\n"
+        "sparse_decoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = False\n"
+        "routing.TokensChooseMaskedRouter.router_weights = @routing.RouterWeights()\n",
+        &config);
+    cr_expect_eq(config.moe.router_type, SYI_ROUTER_EXPERTS_CHOOSE_MASKED);
+    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_MASKED);
+    cr_expect(config.moe.encoder_batch_prioritized_routing);
+    cr_expect_not(config.moe.decoder_batch_prioritized_routing);
+    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    syi_text_free(&warnings);
+    warnings = convert("decoder/moe_layers.MoeLayer.router = @routing.TokensChooseScatterRouter()\n"
+                       "routing.RouterWeights.use_bias = False\n",
+                       &config);
+    cr_expect_eq(config.moe.router_type, SYI_ROUTER_TOKENS_CHOOSE_MASKED);
+    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_SCATTER);
+    syi_text_free(&warnings);
+}
+
 Test(gin, training)
 {
     struct syi_text warnings = convert(
