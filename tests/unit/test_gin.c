@@ -184,6 +184,8 @@ Test(gin, routers_of_both_stacks)
     cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_MASKED);
     cr_expect(config.moe.encoder_batch_prioritized_routing);
     cr_expect_not(config.moe.decoder_batch_prioritized_routing);
+    cr_expect(config.moe.router_use_bias, "flaxformer's default");
+    cr_expect_eq(config.moe.aux_loss_factor, 0, "T5X's default");
     cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
     syi_text_free(&warnings);
     warnings = convert("decoder/moe_layers.MoeLayer.router = @routing.TokensChooseScatterRouter()\n"
@@ -191,6 +193,7 @@ Test(gin, routers_of_both_stacks)
                        &config);
     cr_expect_eq(config.moe.router_type, SYI_ROUTER_TOKENS_CHOOSE_MASKED);
     cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_SCATTER);
+    cr_expect_not(config.moe.router_use_bias);
     syi_text_free(&warnings);
 }
 
