@@ -8,7 +8,7 @@
 #include "base/optimizers.h"
 #include "import/gin_conversion.h"
 
-enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, DECODES, WIRING, NONE };
+enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, NONE };
 
 static const struct gin_key {
     const char *scope, *name, *key, *extra; /* see gin_keys.def */
@@ -115,6 +115,28 @@ static void take_decodes(struct syi_gin_conversion *c)
                         "all draws, the best first");
 }
 
+/* ---- the MLP after the experts ---- */
+
+static int has_extra_mlp(const struct syi_gin_conversion *c, const struct syi_gin_binding *binding)
+{
+    return binding && *syi_gin_referred_to(c, syi_gin_resolve(c->gin, binding->value));
+}
+
+/* Here both stacks have it, or none; what a stack without experts says counts for nothing. After all bindings. */
+static void take_extra_mlp(struct syi_gin_conversion *c)
+{
+    const struct syi_gin_binding *encoder = syi_gin_find_binding(c, "SparseEncoderLayer", "extra_mlp");
+    const struct syi_gin_binding *decoder = syi_gin_find_binding(c, "SparseDecoderLayer", "extra_mlp");
+    int in_encoder = has_extra_mlp(c, encoder), in_decoder = has_extra_mlp(c, decoder);
+    const struct syi_gin_binding *from = in_encoder ? encoder : decoder;
+    if (!in_encoder && !in_decoder) return;
+    if ((in_encoder || !c->config.moe.num_encoder_sparse_layers) &&
+        (in_decoder || !c->config.moe.num_decoder_sparse_layers))
+        syi_gin_set(c, from, "moe.extra_mlp", "true");
+    else
+        syi_gin_note_binding(c, from, "moe.extra_mlp is for the experts of both stacks");
+}
+
 /* ---- bindings ---- */
 
 static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
@@ -138,12 +160,43 @@ static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_bindi
         if (!syi_gin_is_nothing(c, value) && !is_decoder(syi_gin_referred_to(c, value)))
             syi_gin_note_binding(c, binding, row->extra);
         return;
-    case DECODES: return; /* take_decodes */
+    case LATER: return; /* take_decodes, take_extra_mlp */
     case WIRING: return;
     case NONE:
         if (!syi_gin_is_nothing(c, value)) syi_gin_note_binding(c, binding, row->extra);
         return;
     }
+}
+
+/* Whether a binding before this one, which is no macro and has another name, gave the key its value. */
+static const struct syi_gin_binding *find_other(struct syi_gin_conversion *c,
+                                                const struct syi_gin_binding *binding, const char *key)
+{
+    const struct syi_gin_set_key *set = key ? syi_gin_find_set(c, key) : NULL;
+    if (!set || !set->from) return NULL;
+    struct syi_gin_name old = syi_gin_take_apart(syi_gin_name_of(c, set->from)),
+                        new = syi_gin_take_apart(syi_gin_name_of(c, binding));
+    return *old.class && (strcmp(old.last, new.last) || strcmp(old.scope, new.scope)) ? set->from : NULL;
+}
+
+/* What T5X has in several places may be one key here, as the rate of dropout is: the last binding holds. */
+static void convert_known(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
+                          const struct gin_key *row, uint32_t value)
+{
+    const struct syi_gin_binding *other = find_other(c, binding, row->key);
+    struct syi_text old = {0}, new = {0};
+    char why[SYI_GIN_TEXT];
+    int status = other ? syi_config_get_text(&c->config, row->key, &old, c->err) : SY_OK;
+    convert_row(c, binding, row, value);
+    if (other && !status) status = syi_config_get_text(&c->config, row->key, &new, c->err);
+    if (old.data && new.data && strcmp(old.data, new.data)) {
+        snprintf(why, sizeof why, "%s is one for all and has the value of %.200s", row->key,
+                 syi_gin_name_of(c, binding));
+        syi_gin_note_binding(c, other, why);
+    }
+    if (status || old.status || new.status) c->notes.status = SY_ENOMEM;
+    syi_text_free(&old);
+    syi_text_free(&new);
 }
 
 static int is_referred_to(const struct syi_gin_conversion *c, const char *name)
@@ -191,7 +244,7 @@ static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_b
         else
             syi_gin_note_binding(c, binding, "the macro has no value in these files");
     } else if (row && !why) {
-        convert_row(c, binding, row, value);
+        convert_known(c, binding, row, value);
     } else if (row || !syi_gin_convert_optax(c, binding, name, value)) {
         if (!row)
             note_unknown(c, binding, name);
@@ -363,6 +416,7 @@ int syi_gin_convert(const struct syi_gin *gin, const char *path, struct syi_text
         convert_all(c, BINDINGS);
         syi_gin_take_rate(c);
         take_decodes(c);
+        take_extra_mlp(c);
         finish_factors(c);
         note_rest(c);
         print(c, path, run_file);

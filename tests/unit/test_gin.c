@@ -134,6 +134,33 @@ Test(gin, experts)
     syi_text_free(&warnings);
 }
 
+/* As in flaxformer's files: each stack has a router in a scope of its own. */
+Test(gin, routers_of_both_stacks)
+{
+    struct syi_text warnings = convert(
+        "sparse_decoder/moe_layers.MoeLayer.router = @sparse_decoder/routing.TokensChooseMaskedRouter()\n"
+        "sparse_encoder/moe_layers.MoeLayer.router = @sparse_encoder/routing.ExpertsChooseMaskedRouter()\n"
+        "sparse_encoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = True\n"
+        "sparse_decoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = False\n"
+        "routing.TokensChooseMaskedRouter.router_weights = @routing.RouterWeights()\n",
+        &config);
+    cr_expect_eq(config.moe.router_type, SYI_ROUTER_EXPERTS_CHOOSE_MASKED);
+    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_MASKED);
+    cr_expect(config.moe.encoder_batch_prioritized_routing);
+    cr_expect_not(config.moe.decoder_batch_prioritized_routing);
+    cr_expect(config.moe.router_use_bias, "flaxformer's default");
+    cr_expect_eq(config.moe.aux_loss_factor, 0, "T5X's default");
+    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    syi_text_free(&warnings);
+    warnings = convert("decoder/moe_layers.MoeLayer.router = @routing.TokensChooseScatterRouter()\n"
+                       "routing.RouterWeights.use_bias = False\n",
+                       &config);
+    cr_expect_eq(config.moe.router_type, SYI_ROUTER_TOKENS_CHOOSE_MASKED);
+    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_SCATTER);
+    cr_expect_not(config.moe.router_use_bias);
+    syi_text_free(&warnings);
+}
+
 /* A choice is the constant at the end of the macros, not the name of one of them. */
 Test(gin, choices_through_macros)
 {
@@ -170,30 +197,49 @@ Test(gin, heads)
     expect_tied("network.T5Config.emb_dim = 8\n", 0);
 }
 
-/* As in flaxformer's files: each stack has a router in a scope of its own. */
-Test(gin, routers_of_both_stacks)
+Test(gin, dropout_and_capacity)
 {
     struct syi_text warnings = convert(
-        "sparse_decoder/moe_layers.MoeLayer.router = @sparse_decoder/routing.TokensChooseMaskedRouter()\n"
-        "sparse_encoder/moe_layers.MoeLayer.router = @sparse_encoder/routing.ExpertsChooseMaskedRouter()\n"
-        "sparse_encoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = True\n"
-        "sparse_decoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing = False\n"
-        "routing.TokensChooseMaskedRouter.router_weights = @routing.RouterWeights()\n",
+        "DROPOUT_RATE = 0.1\ndropout_factory/linen.Dropout.rate = %DROPOUT_RATE\n"
+        "dense.MlpBlock.intermediate_dropout_rate = %DROPOUT_RATE\nexpert/dense.MlpBlock.intermediate_dropout_rate = 0.4\n"
+        "TRAIN_EXPERT_CAPACITY_FACTOR = 1.5\nEVAL_EXPERT_CAPACITY_FACTOR = 3.\n",
         &config);
-    cr_expect_eq(config.moe.router_type, SYI_ROUTER_EXPERTS_CHOOSE_MASKED);
-    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_MASKED);
-    cr_expect(config.moe.encoder_batch_prioritized_routing);
-    cr_expect_not(config.moe.decoder_batch_prioritized_routing);
-    cr_expect(config.moe.router_use_bias, "flaxformer's default");
-    cr_expect_eq(config.moe.aux_loss_factor, 0, "T5X's default");
-    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    cr_expect_eq(config.model.dropout_rate, 0.1);
+    cr_expect_eq(config.moe.train_capacity_factor, 1.5);
+    cr_expect_eq(config.moe.eval_capacity_factor, 3);
+    cr_expect_not_null(
+        strstr(warnings.data, "test:4: expert/dense.MlpBlock.intermediate_dropout_rate = 0.4: experts drop"));
+    cr_expect_null(strstr(warnings.data, "test:3"), "%s", warnings.data);
     syi_text_free(&warnings);
-    warnings = convert("decoder/moe_layers.MoeLayer.router = @routing.TokensChooseScatterRouter()\n"
-                       "routing.RouterWeights.use_bias = False\n",
+    warnings = convert("dropout_factory/linen.Dropout.rate = 0.1\n"
+                       "dense_attention.MultiHeadDotProductAttention.dropout_rate = 0.2\n",
                        &config);
-    cr_expect_eq(config.moe.router_type, SYI_ROUTER_TOKENS_CHOOSE_MASKED);
-    cr_expect_eq(config.moe.decoder_router_type, SYI_DECODER_ROUTER_TOKENS_CHOOSE_SCATTER);
-    cr_expect_not(config.moe.router_use_bias);
+    cr_expect_eq(config.model.dropout_rate, 0.2);
+    cr_expect_not_null(strstr(
+        warnings.data, "test:1: dropout_factory/linen.Dropout.rate = 0.1: model.dropout_rate is one for all "
+                       "and has the value of dense_attention."));
+    syi_text_free(&warnings);
+}
+
+/* ST-MoE's: a key for both stacks. */
+Test(gin, extra_mlp)
+{
+    static const char encoder[] = "moe_architecture.SparseEncoder.num_sparse_layers = 1\n"
+                                  "moe_architecture.SparseEncoderLayer.extra_mlp = @dense.MlpBlock()\n";
+    char text[512];
+    struct syi_text warnings = convert(encoder, &config);
+    cr_expect(config.moe.extra_mlp);
+    syi_text_free(&warnings);
+    snprintf(text, sizeof text, "%smoe_architecture.SparseDecoder.num_sparse_layers = 1\n", encoder);
+    warnings = convert(text, &config);
+    cr_expect_not(config.moe.extra_mlp);
+    cr_expect_not_null(
+        strstr(warnings.data, "extra_mlp = @dense.MlpBlock: moe.extra_mlp is for the experts of both"));
+    syi_text_free(&warnings);
+    strcat(text, "moe_architecture.SparseDecoderLayer.extra_mlp = @dense.MlpBlock()\n");
+    warnings = convert(text, &config);
+    cr_expect(config.moe.extra_mlp);
+    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
     syi_text_free(&warnings);
 }
 
@@ -359,7 +405,7 @@ Test(gin, what_is_not_converted)
 /* All rows of the table name keys that there are, but for the empty ones. */
 Test(gin, the_table_names_keys)
 {
-    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, DECODES, WIRING, NONE };
+    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, NONE };
     static const struct {
         int how;
         const char *name, *key, *extra;
@@ -371,7 +417,7 @@ Test(gin, the_table_names_keys)
         struct syi_key key;
         char reason[SYI_REASON];
         int has_key = rows[i].how == VALUE || rows[i].how == CHOICE || rows[i].how == ACTIVATIONS ||
-                      rows[i].how == DECODES;
+                      rows[i].how == LATER;
         if (has_key)
             cr_expect_eq(syi_key_parse(rows[i].key, &key, reason), SY_OK, "%s: %s", rows[i].name, reason);
         if (rows[i].how == NONE) cr_expect_not_null(rows[i].extra, "%s has no reason", rows[i].name);
