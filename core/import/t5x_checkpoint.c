@@ -300,9 +300,25 @@ const struct syi_t5x_array *syi_t5x_find(const struct syi_t5x_checkpoint *checkp
     return checkpoint->n ? bsearch(&key, checkpoint->array, checkpoint->n, sizeof key, by_name) : NULL;
 }
 
+/* It becomes an int32, as T5X and a run have it. */
+static int narrow_step(const struct syi_t5x_checkpoint *checkpoint, struct syi_t5x_array *step,
+                       struct sy_error *err)
+{
+    const int32_t value = (int32_t)checkpoint->step;
+    syi_zarr_close(&step->zarr);
+    syi_free(step->joined);
+    step->in_place = NULL;
+    step->joined = syi_alloc(sizeof value, err);
+    if (!step->joined) return SY_ENOMEM;
+    memcpy(step->joined, &value, sizeof value);
+    step->dtype = SYI_SAFETENSORS_I32;
+    return SY_OK;
+}
+
 static int read_step(struct syi_t5x_checkpoint *checkpoint, struct sy_error *err)
 {
-    const struct syi_t5x_array *array = syi_t5x_find(checkpoint, "state/step");
+    const struct syi_t5x_array *found = syi_t5x_find(checkpoint, "state/step");
+    struct syi_t5x_array *array = found ? checkpoint->array + (found - checkpoint->array) : NULL;
     int32_t narrow = 0;
     int64_t wide = -1;
     if (!array) return SY_OK;
@@ -311,11 +327,12 @@ static int read_step(struct syi_t5x_checkpoint *checkpoint, struct sy_error *err
     int status = SY_OK;
     if (is_narrow) status = syi_t5x_array_read(array, &narrow, err);
     if (is_wide) status = syi_t5x_array_read(array, &wide, err);
+    if (status) return status;
     checkpoint->step = is_narrow ? narrow : wide;
-    if (!status && (checkpoint->step < 0 || checkpoint->step > INT32_MAX))
-        status =
-            syi_error(err, SY_EFORMAT, "%s/checkpoint: state/step is no number of steps", checkpoint->folder);
-    return status;
+    if (checkpoint->step < 0 || checkpoint->step > INT32_MAX)
+        return syi_error(err, SY_EFORMAT, "%s/checkpoint: state/step is no number of steps",
+                         checkpoint->folder);
+    return is_wide ? narrow_step(checkpoint, array, err) : SY_OK;
 }
 
 /* ---- the folder ---- */

@@ -298,7 +298,9 @@ int syi_t5x_add_state(struct syi_import *import, const struct syi_t5x_checkpoint
 {
     struct reader r = {.import = import, .checkpoint = checkpoint, .blocks = blocks};
     if (!has_state(checkpoint)) return SY_OK;
-    int status = fit_all(&r);
+    int status = syi_t5x_find(checkpoint, "state/step")
+                     ? fit_all(&r)
+                     : syi_error(&r.why, SY_EUNSUPPORTED, "there is no state/step");
     if (!status) status = set_keys(&r);
     if (status == SY_EUNSUPPORTED) {
         syi_text_printf(&import->unused, "state of the optimizer left out: %s\n", r.why.text);

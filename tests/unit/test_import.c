@@ -146,6 +146,57 @@ Test(import, names_of_parameters)
     cr_assert(!syi_hf_name("decoder/layers_1/", SYI_HF_T5, &name));
 }
 
+/* ---- the step of a T5X checkpoint ---- */
+
+static struct syi_import import;
+
+/* Opens the seed `dense` of fuzz target t5x with other bytes for its key "step" and what that holds, an int32. */
+static void open_with_step(const char *step, size_t bytes)
+{
+    static const char seven[] = "\xa4step\xc7\x0e\1\x93\x90\xa5int32\xc4\4\7\0\0";
+    char folder[] = "/tmp/sy-unit-XXXXXX", path[300], *text;
+    struct sy_error err = {0};
+    size_t n, at = 0, skipped = sizeof seven; /* its NUL is the last byte of the number */
+    snprintf(path, sizeof path, "%s/tests/fuzz/seeds/t5x/dense", getenv("abs_top_srcdir"));
+    cr_assert(syi_file_read(path, &text, &n, &err) == SY_OK, "%s", err.text);
+    while (at + skipped < n && memcmp(text + at, seven, skipped)) at++;
+    cr_assert(at + skipped < n && mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/checkpoint", folder);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(text, 1, at, file) == at && fwrite(step, 1, bytes, file) == bytes);
+    at += skipped;
+    cr_assert(fwrite(text + at, 1, n - at, file) == n - at && !fclose(file));
+    cr_assert(syi_config_defaults(&import.config, &err) == SY_OK);
+    cr_assert(syi_import_open(&import, folder, "t5x", &err) == SY_OK, "%s", err.text);
+    cr_assert(!remove(path) && !remove(folder));
+    syi_free(text);
+}
+
+static void expect_step(const char *step, size_t bytes)
+{
+    int32_t value = 0;
+    open_with_step(step, bytes);
+    const struct syi_import_tensor *tensor = syi_import_find(&import, "state/step");
+    cr_assert(tensor && tensor->dtype == SYI_SAFETENSORS_I32 && tensor->rank == 0,
+              "a run goes on from an int32");
+    cr_assert(import.format->read(&import, tensor, &value, NULL) == SY_OK);
+    cr_expect(value == 7 && import.step == 7 && !import.unused.length);
+    syi_import_close(&import);
+}
+
+Test(import, step_of_t5x)
+{
+    static const char number[] = "\xa4step\7";
+    static const char wide[] = "\xa4step\xc7\x12\1\x93\x90\xa5int64\xc4\x8\7\0\0\0\0\0\0";
+    expect_step(number, sizeof number - 1);
+    expect_step(wide, sizeof wide);
+    open_with_step("\xa4stop\7", 6);
+    cr_expect_null(syi_import_find(&import, "state/param_states/decoder/decoder_norm/scale/v"));
+    cr_expect_not_null(
+        strstr(import.unused.data, "state of the optimizer left out: there is no state/step\n"));
+    syi_import_close(&import);
+}
+
 /* ---- special tokens ---- */
 
 static struct syi_vocabulary special_bytes(int64_t extra)
