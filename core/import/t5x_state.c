@@ -67,7 +67,8 @@ static int find_parts(struct reader *r, struct owner *owner)
         syi_free(name);
         if (no_memory) return syi_error(&r->why, SY_ENOMEM, "out of memory");
         if (!array) return misfit(r, owner, "has not the four slots of Adafactor's state");
-        if (array->dtype != SYI_SAFETENSORS_F32) return misfit(r, owner, "has state that is not float32");
+        if (array->dtype != SYI_SAFETENSORS_F32 && (i != M || array->dtype != SYI_SAFETENSORS_BF16))
+            return misfit(r, owner, "has state that is not float32, nor a momentum in bfloat16");
         owner->part[i] = (struct part){.at = (size_t)(array - r->checkpoint->array),
                                        .axis = -1,
                                        .used = !is_one(array),
@@ -222,27 +223,36 @@ static int list_exceptions(struct reader *r, int64_t min_dim, struct syi_text *r
     return syi_text_status(rules, &r->why);
 }
 
-static int has_momentum(const struct reader *r)
+/* A run has its momentum in one dtype. */
+static int set_momentum(struct reader *r)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (r->owner[i].part[M].used) return 1;
-    return 0;
+    const struct syi_t5x_array *first = NULL;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct syi_t5x_array *array = &r->checkpoint->array[r->owner[i].part[M].at];
+        if (!r->owner[i].part[M].used) continue;
+        if (first && array->dtype != first->dtype)
+            return misfit(r, &r->owner[i], "has a momentum of another dtype than others");
+        first = array;
+    }
+    if (!first) return SY_OK;
+    int half = first->dtype == SYI_SAFETENSORS_BF16;
+    int status = syi_t5x_set(r->import, "optimizer.dtype_momentum", half ? "bfloat16" : "float32", &r->why);
+    if (status || r->import->config.optimizer.part[0].beta1 >= 0) return status;
+    syi_log(SY_LOG_INFO, "the optimizer has a momentum; its decay is taken to be optimizer.beta1 = 0.9");
+    return syi_t5x_set(r->import, "optimizer.beta1", "0.9", &r->why);
 }
 
 static int set_keys(struct reader *r)
 {
     struct syi_text rules = {0};
     int64_t min_dim = choose_min_dim(r);
-    int status = list_exceptions(r, min_dim, &rules), momentum = has_momentum(r);
+    int status = list_exceptions(r, min_dim, &rules);
     char number[32];
     snprintf(number, sizeof number, "%" PRId64, min_dim);
+    if (!status) status = set_momentum(r);
     if (!status) status = syi_t5x_set(r->import, "optimizer.name", "adafactor", &r->why);
     if (!status) status = syi_t5x_set(r->import, "optimizer.min_dim_size_to_factor", number, &r->why);
     if (!status && rules.length) status = syi_t5x_set(r->import, "optimizer.factor_map", rules.data, &r->why);
-    if (!status && momentum && r->import->config.optimizer.part[0].beta1 < 0) {
-        status = syi_t5x_set(r->import, "optimizer.beta1", "0.9", &r->why);
-        syi_log(SY_LOG_INFO, "the optimizer has a momentum; its decay is taken to be optimizer.beta1 = 0.9");
-    }
     syi_text_free(&rules);
     return status;
 }
@@ -276,12 +286,10 @@ static int add_owner(struct reader *r, const struct owner *owner, struct sy_erro
     return status;
 }
 
-/* A run's is int32. */
 static int add_step(struct reader *r, struct sy_error *err)
 {
     const struct syi_t5x_array *step = syi_t5x_find(r->checkpoint, "state/step");
     const struct syi_t5x_shape scalar = {0};
-    if (!step || step->dtype != SYI_SAFETENSORS_I32) return SY_OK;
     return syi_t5x_add(r->import, r->checkpoint, (size_t)(step - r->checkpoint->array), -1, 0, &scalar,
                        step->name, err);
 }

@@ -64,6 +64,19 @@ for dtype in bfloat16:bfloat16 'float32:<f4'; do
     exits 0 "$program" ckpt diff wide "half.${dtype%:*}.run"
 done
 
+# ---- Adafactor's momentum in bfloat16 ----
+adafactor='--set run.compat=t5x --set optimizer.name=adafactor --set optimizer.min_dim_size_to_factor=16'
+half='--set optimizer.beta1=0.9 --set optimizer.dtype_momentum=bfloat16'
+# shellcheck disable=SC2086
+exits 0 tiny momentum $adafactor $half --set train.steps=1
+exits 0 "$program" export momentum --format t5x --to momentum.t5x
+exits 0 "$program" import momentum.t5x/checkpoint_1 --to momentum.back --set moe.num_selected_experts=2
+! grep -q 'left out' out || fail "a momentum in bfloat16 is left out: $(cat out)"
+cmp -s momentum/checkpoints/1/state.safetensors momentum.back/checkpoints/1/state.safetensors ||
+    fail 'a momentum in bfloat16 is another after export and import'
+exits 0 "$program" train momentum.back/run.conf --run-dir momentum.back --resume --set task.words.train="$here/train.tsv" \
+    --set train.steps=2 --set data.batch_size=8
+
 # ---- damage ----
 # refused TEXT: an import of the folder `bad` is one line with TEXT, and leaves nothing.
 refused() {
