@@ -100,6 +100,13 @@ static int has_state(const struct syi_export *export)
     return syi_safetensors_find(&export->state, "state/step") != NULL;
 }
 
+static const char *why_no_state(const struct syi_export *export)
+{
+    return export->config.run.compat == SYI_COMPAT_T5X
+               ? "it is not in T5X's form, and there is none for Adafactor in a chain or beside others"
+               : "T5X's form of it is kept in runs with run.compat = t5x alone";
+}
+
 static int list_leaves(struct writer *w)
 {
     struct syi_export *export = w->export;
@@ -109,9 +116,7 @@ static int list_leaves(struct writer *w)
     if (has_state(export))
         add_leaves(w, &export->state);
     else if (export->state.n_tensors)
-        syi_text_puts(&export->said,
-                      "the optimizer's state is left out: T5X's form of it is kept in runs with "
-                      "run.compat = t5x alone\n");
+        syi_text_printf(&export->said, "the optimizer's state is left out: %s\n", why_no_state(export));
     if (w->n) qsort(w->leaf, w->n, sizeof *w->leaf, by_name);
     int status = SY_OK;
     for (size_t i = 0; i < w->n && !status; i++) status = set_shape(w, &w->leaf[i]);
