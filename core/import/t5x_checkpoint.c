@@ -352,12 +352,21 @@ int syi_t5x_is_checkpoint(const char *folder)
            has_file(folder, "manifest.ocdbt") || has_file(folder, "state/manifest.ocdbt");
 }
 
+/* The last part of a path, with the slashes after it. */
+static const char *own_name(const char *folder)
+{
+    const char *name = folder;
+    for (const char *c = folder; *c; c++)
+        if (*c == '/' && c[1] && c[1] != '/') name = c + 1;
+    return name;
+}
+
 static int find_index(struct syi_t5x_checkpoint *checkpoint, const char *folder, struct sy_error *err)
 {
     const char *inner = has_file(folder, "checkpoint") ? "" : "/state";
     checkpoint->folder = syi_format("%s%s", folder, inner);
     if (!checkpoint->folder) return syi_error(err, SY_ENOMEM, "out of memory");
-    if (strstr(folder, ".tmp-"))
+    if (strstr(own_name(folder), ".tmp-"))
         return syi_error(err, SY_EFORMAT,
                          "%s is a checkpoint that was never finished: T5X renames those that are", folder);
     if (has_file(checkpoint->folder, "manifest.ocdbt"))

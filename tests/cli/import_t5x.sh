@@ -82,6 +82,13 @@ exits 0 "$program" export beside --format t5x --to beside.t5x
 says out "state is left out: it is not in T5X's form, and there is none for Adafactor in a chain or beside others"
 
 # ---- damage ----
+# A folder that T5X has not renamed: its own name says so, not that of one above it.
+mkdir above.tmp-1
+cp -R $checkpoint above.tmp-1/checkpoint_400
+import above.tmp-1/checkpoint_400 above
+cp -R $checkpoint bad.tmp-1
+exits 1 "$program" import bad.tmp-1/ --to never --quiet
+says err 'a checkpoint that was never finished'
 # refused TEXT: an import of the folder `bad` is one line with TEXT, and leaves nothing.
 refused() {
     exits 1 "$program" import bad --to never --quiet --format t5x
