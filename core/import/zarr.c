@@ -298,15 +298,30 @@ int syi_zarr_read(const struct syi_zarr *zarr, void *to, struct sy_error *err)
 
 /* ---- writing ---- */
 
-/* Halves, thirds and so on of the first dims, until a chunk is small enough. */
+/* The fewest equal parts of dim d that make a chunk small enough; 0: none do. */
+static int64_t parts_of(const struct syi_zarr *zarr, int d)
+{
+    uint64_t bytes = bytes_of(zarr, zarr->chunk);
+    for (int64_t parts = 1; parts <= zarr->chunk[d]; parts++)
+        if (zarr->chunk[d] % parts == 0 && bytes / (uint64_t)parts <= CHUNK_BYTES) return parts;
+    return 0;
+}
+
+/* Of the dim that makes the fewest chunks. Where none is long enough, the first ones are cut to 1 before. */
 static void choose_chunks(struct syi_zarr *zarr)
 {
     memcpy(zarr->chunk, zarr->dims, sizeof zarr->dims);
-    for (int d = 0; d < zarr->rank; d++)
-        for (int64_t parts = 1; zarr->chunk[d] > 1 && bytes_of(zarr, zarr->chunk) > CHUNK_BYTES; parts++) {
-            while (zarr->dims[d] % parts) parts++;
-            zarr->chunk[d] = zarr->dims[d] / parts;
+    for (int first = 0, best = -1; best < 0 && first < zarr->rank; first++) {
+        int64_t fewest = 0;
+        for (int d = first; d < zarr->rank; d++) {
+            int64_t parts = parts_of(zarr, d);
+            if (parts && (best < 0 || parts < fewest)) best = d, fewest = parts;
         }
+        if (best < 0)
+            zarr->chunk[first] = 1;
+        else
+            zarr->chunk[best] /= fewest;
+    }
 }
 
 static void put_extents(struct syi_json_writer *w, const char *key, const int64_t *extent, int rank)

@@ -182,6 +182,25 @@ static void write_and_read(enum syi_compression compression, const int64_t *dims
     nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* The folder is there: nothing is written, but chunks are chosen. */
+static void expect_chunks(const int64_t *dims, const int64_t *chunk, int rank)
+{
+    struct syi_zarr zarr = {.folder = folder, .dtype = SYI_SAFETENSORS_F32, .rank = rank};
+    memcpy(zarr.dims, dims, (size_t)rank * sizeof *dims);
+    cr_assert_neq(syi_zarr_write(&zarr, NULL, NULL), SY_OK);
+    for (int d = 0; d < rank; d++)
+        cr_expect_eq(zarr.chunk[d], chunk[d], "%d: %lld", d, (long long)zarr.chunk[d]);
+}
+
+Test(zarr, chunks_are_as_few_as_can_be)
+{
+    expect_chunks((int64_t[]){32128, 512}, (int64_t[]){32128, 512}, 2);
+    expect_chunks((int64_t[]){32128, 1024}, (int64_t[]){16064, 1024}, 2);
+    expect_chunks((int64_t[]){16411, 1024}, (int64_t[]){16411, 512}, 2); /* a prime number of rows */
+    expect_chunks((int64_t[]){128, 768, 2048}, (int64_t[]){128, 64, 2048}, 3);
+    expect_chunks((int64_t[]){8192, 8192, 8192}, (int64_t[]){1, 2048, 8192}, 3);
+}
+
 Test(zarr, what_is_written_is_read)
 {
     static const int64_t dims[] = {3, 4, 5};
