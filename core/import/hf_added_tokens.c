@@ -13,8 +13,8 @@ enum { NAMED = 5 };
 
 struct added {
     const struct syi_json *json;
-    int64_t first; /* ids from here on are neither pieces nor extra ids */
-    int64_t n;     /* found so far */
+    int64_t last; /* ids over it are neither pieces nor extra ids */
+    int64_t n;    /* found so far */
     struct syi_text names;
 };
 
@@ -22,13 +22,13 @@ typedef void (*token_fn)(struct added *added, int64_t id, const char *text);
 
 static void look_at_extra(struct added *added, int64_t id, const char *text)
 {
-    if (syi_hf_is_extra_id(text) && id >= added->first) added->first = id + 1;
+    if (syi_hf_is_extra_id(text) && id > added->last) added->last = id;
 }
 
 static void note_added(struct added *added, int64_t id, const char *text)
 {
     struct syi_json_writer writer;
-    if (id < added->first || added->n++ >= NAMED) return;
+    if (id <= added->last || added->n++ >= NAMED) return;
     if (added->n > 1) syi_text_puts(&added->names, ", ");
     syi_json_begin(&writer, &added->names);
     syi_json_put_string(&writer, text);
@@ -58,7 +58,7 @@ static int find_added(struct added *added, const struct syi_json *json, const ch
     const struct syi_json_node *pieces = model == SYI_JSON_NONE ? NULL : syi_hf_member(json, model, "vocab");
     if (key && list == SYI_JSON_NONE) return 0;
     added->json = json;
-    added->first = pieces && pieces->n_children > CONTROL ? pieces->n_children : CONTROL;
+    added->last = (pieces && pieces->n_children > CONTROL ? pieces->n_children : CONTROL) - INT64_C(1);
     each_token(added, list, look_at_extra);
     each_token(added, list, note_added);
     return 1;

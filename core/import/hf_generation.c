@@ -197,8 +197,8 @@ static void take_generation(struct reading *r)
     else if (draws)
         take_draws(r), leave_out_all(r, of_draws, SYI_COUNT(of_draws));
     take_integer(r, "num_return_sequences", "decode.num_decodes", integer(r, "num_return_sequences", 1));
-    if (syi_hf_member(r->json, 0, longest)) /* max_length counts the decoder's first id, too */
-        take_integer(r, longest, "decode.max_length", length - !strcmp(longest, "max_length"));
+    if (!strcmp(longest, "max_length") && length > INT64_MIN) length--; /* of the decoder's first id */
+    if (syi_hf_member(r->json, 0, longest)) take_integer(r, longest, "decode.max_length", length);
     leave_out_all(r, of_all, SYI_COUNT(of_all));
 }
 

@@ -169,6 +169,10 @@ echo '{"<sep>": 384, "<extra_id_0>": 383}' >added/added_tokens.json
 rm -rf added-run
 exits 0 "$program" import added --to added-run
 says out '^1 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 384)$'
+echo '{"<sep>": 384, "<extra_id_0>": 9223372036854775807}' >added/added_tokens.json
+rm -rf added-run
+exits 0 "$program" import added --to added-run
+! grep -q 'added to the tokenizer' out || fail "an extra id of the largest number passes for an added token: $(cat out)"
 
 # ---- what generate() does by default ----
 # generation JSON: the folder of t5-1.1 with this generation_config.json, imported to generation-run.
@@ -190,6 +194,8 @@ for key in 'topk = 1' 'topp = 0.0'; do says generation-run/run.conf "^$key\$"; d
 generation '{"num_beams": 4, "do_sample": true, "length_penalty": -1.0, "temperature": 0.5}'
 for key in 'temperature = 0.0' 'beams = 4' 'alpha = 0.6'; do says generation-run/run.conf "^$key\$"; done
 for key in do_sample length_penalty; do says out "^generation_config.json: \"$key\" is not taken over: "; done
+generation '{"max_length": -9223372036854775808}'
+says out 'max_length" is not taken over: .* -9223372036854775808 is not accepted'
 generation '{"decoder_start_token_id": 7}'
 says out 'outputs begin with id 7, in config.json with 0'
 says generation-run/run.conf '^decoder_start_token_id = 7$'
