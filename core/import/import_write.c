@@ -7,6 +7,7 @@
 
 #include "import/import.h"
 #include "base/new_folder.h"
+#include "base/optimizers.h"
 #include "base/packed.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
@@ -99,6 +100,8 @@ static int fill_folder(void *arg, const char *path, const char *final, struct sy
     if (!status) status = syi_run_dir_keep_vocabularies(&dir, &import->config, err);
     if (!status) status = name_vocabularies(import, final, err);
     if (!status) status = write_checkpoint(import, path, err);
+    /* once it is written, a value that follows from others looks like one that was given */
+    syi_optimizers_settle(&import->config);
     if (!status) status = syi_run_dir_write_config(&dir, &import->config, err);
     if (!status) status = syi_run_dir_status(&dir, "done", err);
     syi_run_dir_close(&dir);

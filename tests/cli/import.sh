@@ -215,6 +215,11 @@ EOF
 generation '{"num_beams": 4}'
 exits 0 "$program" import generation mine.run --to mine-run --set data.batch_size=6
 for key in 'max_input_length = 33' 'batch_size = 6' 'beams = 3' 'z_loss = 0.001'; do says mine-run/run.conf "^$key\$"; done
+# An optimizer that nothing names is none where named ones move weights: as a file of all keys it is still.
+printf '[optimizer.emb]\nmatch = ["*embedding*"]\n' >named.run
+exits 0 "$program" import "$golden/t5-1.1-sharded" named.run --to named-run
+sed -n '/^\[optimizer\]/,/^$/p' named-run/run.conf >section
+says section '^name = "none"$'
 printf 'a\nb\n' >words.txt
 exits 0 "$program" import "$golden/t5-1.1-sharded" --to words-run --set vocabulary.kind=words --set vocabulary.file=words.txt
 says out '\[vocabulary\] is what a run file or --set says'
