@@ -305,11 +305,22 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     syi_json_close(json, '}');
 }
 
-/* Beams are written where they are those of transformers; T5X's have another penalty. */
+/* top_k is 50 there where nothing is said. */
+static void put_draws(struct syi_json_writer *json, const struct syi_config *c)
+{
+    put_flag(json, "do_sample", 1);
+    put_real(json, "temperature", c->decode.temperature);
+    put_integer(json, "top_k", c->decode.topk);
+    put_real(json, "top_p", c->decode.topp > 0 ? c->decode.topp : 1);
+}
+
+/* Beams are written where they are those of transformers; T5X's have another penalty. There are no more outputs than beams
+ * there. */
 static void put_generation(struct syi_json_writer *json, const struct syi_export *export,
                            enum syi_hf_family family)
 {
     const struct syi_config *c = &export->config;
+    int draws = c->decode.temperature > 0, beams = c->decode.length_penalty == SYI_LENGTH_PENALTY_POWER;
     (void)family;
     syi_json_open(json, '{');
     put_integer(json, "pad_token_id", 0);
@@ -317,8 +328,11 @@ static void put_generation(struct syi_json_writer *json, const struct syi_export
     put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
     put_integer(json, "max_new_tokens",
                 c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
-    if (c->decode.length_penalty == SYI_LENGTH_PENALTY_POWER) {
-        put_integer(json, "num_beams", c->decode.beams);
+    if (draws) put_draws(json, c);
+    if (draws || beams) put_integer(json, "num_return_sequences", c->decode.num_decodes);
+    if (beams) {
+        int64_t least = draws ? 1 : c->decode.num_decodes;
+        put_integer(json, "num_beams", c->decode.beams > least ? c->decode.beams : least);
         put_real(json, "length_penalty", c->decode.alpha);
         syi_json_put_key(json, "early_stopping");
         if (c->decode.early_stopping == SYI_EARLY_STOPPING_NEVER)

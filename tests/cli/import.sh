@@ -196,6 +196,17 @@ for key in 'temperature = 0.0' 'beams = 4' 'alpha = 0.6'; do says generation-run
 for key in do_sample length_penalty; do says out "^generation_config.json: \"$key\" is not taken over: "; done
 generation '{"max_length": -9223372036854775808}'
 says out 'max_length" is not taken over: .* -9223372036854775808 is not accepted'
+# What is drawn or searched is the same after an export.
+decoding() { sed -n '/^\[decode\]/,/^$/p' "$1/run.conf"; }
+for json in '"do_sample": true, "temperature": 0.7, "top_k": 20, "num_return_sequences": 2' '"do_sample": true, "top_p": 0.9' \
+    '"do_sample": true, "top_k": 0' '"num_beams": 4, "num_return_sequences": 3, "early_stopping": true'; do
+    generation "{$json, \"max_new_tokens\": 9}"
+    rm -rf generation-out generation-back
+    exits 0 "$program" export generation-run --format hf --to generation-out
+    exits 0 "$program" import generation-out --to generation-back
+    [ "$(decoding generation-run)" = "$(decoding generation-back)" ] ||
+        fail "$json: other decoding after export and import: $(cat generation-out/generation_config.json)"
+done
 generation '{"decoder_start_token_id": 7}'
 says out 'outputs begin with id 7, in config.json with 0'
 says generation-run/run.conf '^decoder_start_token_id = 7$'
