@@ -32,7 +32,7 @@ static int list_tensors(const struct syi_import *import, const char *prefix, int
     return to ? SY_OK : SY_ENOMEM;
 }
 
-/* One tensor at a time, so that memory for the largest is enough. */
+/* One tensor at a time. A format may hold what several are cut from until the last of them is read (t5x.c). */
 static int fill(void *arg, const struct syi_safetensors *file, struct sy_error *err)
 {
     struct syi_import *import = arg;
