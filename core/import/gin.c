@@ -529,7 +529,7 @@ static uint32_t find_macro(const struct syi_gin *gin, const char *name)
 
 uint32_t syi_gin_follow(const struct syi_gin *gin, uint32_t value)
 {
-    for (int i = 0; gin->nodes[value].kind == SYI_GIN_MACRO; i++) {
+    for (int i = 0; value != SYI_GIN_NONE && gin->nodes[value].kind == SYI_GIN_MACRO; i++) {
         uint32_t next = find_macro(gin, syi_gin_string(gin, gin->nodes[value].text));
         if (next == SYI_GIN_NONE) return value;
         if (i == SYI_GIN_DEPTH) return SYI_GIN_NONE;
