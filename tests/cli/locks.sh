@@ -146,6 +146,22 @@ else
     echo "not tested: a job that is queued again; there is no bash, in which its script is written"
 fi
 
+# ---- a host that gets another name: its run still knows its own lock ----
+if unshare --map-root-user --uts true 2>err; then
+    # shellcheck disable=SC2086
+    unshare --map-root-user --uts "$program" train "$top/bench/tiny.run" --run-dir renamed $same --set train.steps=1000000 \
+        --set task.words.train=train.tsv >renamed.out 2>renamed.err </dev/null &
+    owner=$!
+    eventually grep -q '^step 3/' renamed.out
+    nsenter --target "$owner" --user --uts --preserve-credentials hostname another || fail "the host keeps its name"
+    kill -TERM "$owner"
+    ended
+    ends renamed stopped 3 $?
+    [ ! -e renamed/lock ] || fail "a run whose host got another name leaves its lock: $(cat renamed/lock)"
+else
+    echo "not tested: a host that gets another name: $(cat err)"
+fi
+
 # ---- runs that start together ----
 processes=
 for i in 1 2 3 4 5 6; do

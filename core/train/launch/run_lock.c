@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,7 @@ struct owner {
 
 /* ---- processes ---- */
 
-/* State letter and start time of a process, from /proc; 0 where it has none. Takes no memory: where that is short, a process
- * that did not know its own start would take its lock for another's. */
+/* State letter and start time of a process, from /proc; 0 where it has none. */
 static int look_at_process(int64_t pid, char *state, uint64_t *start)
 {
     char path[64], text[1024];
@@ -93,14 +93,28 @@ static int64_t count_restarts(void)
     return *end || n < 0 ? -1 : n;
 }
 
-static struct owner this_process(void)
+static struct owner look_at_this_process(void)
 {
-    struct owner me = {.pid = getpid(), .restart = count_restarts()};
+    struct owner me = {.pid = getpid()};
     char state;
     if (gethostname(me.host, sizeof me.host - 1) || !me.host[0]) strcpy(me.host, "localhost");
     keep_one_word(me.host);
     look_at_process(me.pid, &state, &me.start);
+    return me;
+}
+
+/* Found out once a process, which forks into another: a host that is renamed, or /proc out of reach for a moment, would make
+ * an owner take its own lock for another's. */
+static struct owner this_process(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static struct owner known;
+    pthread_mutex_lock(&mutex);
+    if (known.pid != getpid()) known = look_at_this_process();
+    struct owner me = known;
+    pthread_mutex_unlock(&mutex);
     name_job(me.job);
+    me.restart = count_restarts();
     return me;
 }
 
