@@ -304,13 +304,37 @@ Test(run_dir, a_lock_of_the_same_batch_job)
     }
 }
 
+/* A container may have the name of its host: there the pid is of another process or of none. */
+Test(run_dir, a_lock_of_another_pid_namespace)
+{
+    struct syi_lock_state state;
+    struct stat space;
+    char text[400];
+    if (stat("/proc/self/ns/pid", &space)) cr_skip("no /proc: PID namespaces are unknown");
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+    snprintf(text, sizeof text, "%s %d 5 - -1 %llu\n", this_host(), (int)child,
+             (unsigned long long)space.st_ino + 1);
+    put_lock(text);
+    check_refused("in another PID namespace of host");
+    syi_run_lock_look(path, &state);
+    cr_expect(state.held && !state.here && !state.alive);
+    set_age(60); /* its container was started again */
+    check_taken("in another PID namespace of host");
+    snprintf(text, sizeof text, "%s %d 5 - -1 %llu\n", this_host(), (int)child,
+             (unsigned long long)space.st_ino);
+    put_lock(text);
+    check_taken("which runs no more");
+}
+
 Test(run_dir, the_owner_gives_heartbeats)
 {
     struct syi_run_dir dir;
     struct stat info;
     cr_assert_eq(setenv("SLURM_JOB_ID", "41", 1), 0);
     cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
-    check_file("lock", " SLURM_JOB_ID=41 0\n"); /* and how often Slurm started it again */
+    check_file("lock", " SLURM_JOB_ID=41 0 "); /* and how often Slurm started it again */
     set_age(660);
     cr_assert_eq(syi_run_dir_beat(&dir, 100, NULL), SY_OK);
     cr_expect(!stat(lock, &info) && info.st_mtime < time(NULL) - 600, "a heartbeat before its time");

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB RESTART": start is the time
+/* The lock file of a run directory. It is made with O_EXCL and holds "HOST PID START JOB RESTART SPACE": start is the time
  * the process began in ticks since boot (0: unknown), so that a pid in use again is not mistaken for the
  * owner; job is the batch job it belongs to, "-" for none; restart is how often Slurm had started that
- * job again, -1: unknown. The file stays while the run goes on, and its time
- * is the owner's heartbeat, which is all that another host can see of it. A record lock on it only guards the
+ * job again, -1: unknown; space is the PID namespace in which pid means something, 0: unknown, as containers may have the
+ * name of their host. The file stays while the run goes on, and its time
+ * is the owner's heartbeat, which is all that another host or namespace can see of it. A record lock on it only guards the
  * moments of reading, taking over and removing. */
 #include "config.h"
 
@@ -28,9 +29,10 @@ enum {
     FILE_BYTES = 512,
     LOOKS = 20,        /* at a lock that changes under our eyes */
     SILENCE = 10 * 60, /* seconds without a heartbeat after which an owner on another host counts as dead */
-    /* The same for an owner of our own batch job: it most likely was queued again after its host died. Less
-     * than a start waits by default, so that such a job always goes on. */
-    SILENCE_OF_JOB = 45,
+    /* The same for an owner of our own batch job, or of our host in another PID namespace: most likely the job was queued
+     * again after its host died, or the container was started again. Less than a start waits by default, so that
+     * it always goes on. */
+    SHORT_SILENCE = 45,
     WATCH = 25 /* seconds without a heartbeat seen by ourselves, whatever the clock of the files says */
 };
 
@@ -40,6 +42,7 @@ struct owner {
     uint64_t start; /* ticks since boot, 0: unknown */
     char job[JOB_BYTES];
     int64_t restart; /* of the job; -1: unknown */
+    uint64_t space;  /* inode of its PID namespace, 0: unknown */
 };
 
 /* ---- processes ---- */
@@ -96,10 +99,12 @@ static int64_t count_restarts(void)
 static struct owner look_at_this_process(void)
 {
     struct owner me = {.pid = getpid()};
+    struct stat space;
     char state;
     if (gethostname(me.host, sizeof me.host - 1) || !me.host[0]) strcpy(me.host, "localhost");
     keep_one_word(me.host);
     look_at_process(me.pid, &state, &me.start);
+    if (!stat("/proc/self/ns/pid", &space)) me.space = space.st_ino;
     return me;
 }
 
@@ -118,7 +123,18 @@ static struct owner this_process(void)
     return me;
 }
 
-/* Of this host. A process that was killed and not yet collected by its parent writes no more. */
+static int is_of_host(const struct owner *owner, const struct owner *me)
+{
+    return !strcmp(owner->host, me->host);
+}
+
+/* Whether its pid means the same process here. */
+static int is_here(const struct owner *owner, const struct owner *me)
+{
+    return is_of_host(owner, me) && (!owner->space || !me->space || owner->space == me->space);
+}
+
+/* One that is here. A process that was killed and not yet collected by its parent writes no more. */
 static int is_alive(const struct owner *owner)
 {
     char state = 0;
@@ -133,8 +149,8 @@ static int is_alive(const struct owner *owner)
 static int write_owner(int fd, const char *file, const struct owner *owner, struct sy_error *err)
 {
     char text[FILE_BYTES];
-    int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s %" PRId64 "\n", owner->host,
-                          owner->pid, owner->start, owner->job, owner->restart);
+    int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s %" PRId64 " %" PRIu64 "\n",
+                          owner->host, owner->pid, owner->start, owner->job, owner->restart, owner->space);
     int failed = ftruncate(fd, 0);
     for (int at = 0; !failed && at < length;) { /* a write may be short */
         ssize_t put = pwrite(fd, text + at, (size_t)(length - at), at);
@@ -150,7 +166,7 @@ static int write_owner(int fd, const char *file, const struct owner *owner, stru
         file);
 }
 
-/* 0: nobody stands in it. A lock of an older version has no job or no restart. */
+/* 0: nobody stands in it. A lock of an older version has no job, no restart or no namespace. */
 static int read_owner(int fd, struct owner *owner)
 {
     char text[FILE_BYTES];
@@ -159,14 +175,15 @@ static int read_owner(int fd, struct owner *owner)
     text[got] = '\0';
     strcpy(owner->job, "-");
     owner->restart = -1;
-    return sscanf(text, "%255s %" SCNd64 " %" SCNu64 " %127s %" SCNd64, owner->host, &owner->pid,
-                  &owner->start, owner->job, &owner->restart) >= 3 &&
+    owner->space = 0;
+    return sscanf(text, "%255s %" SCNd64 " %" SCNu64 " %127s %" SCNd64 " %" SCNu64, owner->host, &owner->pid,
+                  &owner->start, owner->job, &owner->restart, &owner->space) >= 3 &&
            owner->pid > 0;
 }
 
 static int same_owner(const struct owner *a, const struct owner *b)
 {
-    return !strcmp(a->host, b->host) && a->pid == b->pid && a->start == b->start;
+    return is_here(a, b) && a->pid == b->pid && a->start == b->start;
 }
 
 /* Waits for others who look at the file. File systems without record locks say so at once; there the check of
@@ -225,10 +242,17 @@ struct attempt {
     size_t bytes; /* of taken_over */
 };
 
+/* What to say before the name of the owner's host. */
+static const char *place_of(const struct attempt *a)
+{
+    int beside = is_of_host(&a->owner, &a->me) && !is_here(&a->owner, &a->me);
+    return beside ? "in another PID namespace of host" : "on host";
+}
+
 static int refuse(const struct attempt *a, int64_t silent, struct sy_error *err)
 {
     const struct owner *owner = &a->owner;
-    if (!strcmp(owner->host, a->me.host))
+    if (is_here(owner, &a->me))
         return syi_error(err, SY_EBUSY,
                          "run directory %s is in use by process %" PRId64
                          " on this host (%s): wait for it to end, stop it, or "
@@ -236,9 +260,10 @@ static int refuse(const struct attempt *a, int64_t silent, struct sy_error *err)
                          a->path, owner->pid, owner->host);
     return syi_error(
         err, SY_EBUSY,
-        "run directory %s is locked by process %" PRId64 " on host %s, whose last heartbeat was %" PRId64
+        "run directory %s is locked by process %" PRId64 " %s %s, whose last heartbeat was %" PRId64
         " s ago and which cannot be asked from %s: if it runs no more, start again with --takeover",
-        a->path, owner->pid, owner->host, silent, a->me.host);
+        a->path, owner->pid, place_of(a), owner->host, silent,
+        is_of_host(owner, &a->me) ? "here" : a->me.host);
 }
 
 /* Seconds in which no heartbeat came while we looked, by our clock that is never set. */
@@ -257,14 +282,14 @@ static double watched(int fd, struct attempt *a)
 static int may_follow(struct attempt *a, int64_t silent, double seen)
 {
     const struct owner *owner = &a->owner;
-    if (!strcmp(owner->host, a->me.host)) {
+    if (is_here(owner, &a->me)) {
         snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 ", which runs no more",
                  owner->pid);
         return !is_alive(owner);
     }
     int same_job = strcmp(owner->job, "-") && !strcmp(owner->job, a->me.job);
-    int length = snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 " on host %s%s",
-                          owner->pid, owner->host, same_job ? ", of the same batch job" : "");
+    int length = snprintf(a->taken_over, a->bytes, "took over the lock of process %" PRId64 " %s %s%s",
+                          owner->pid, place_of(a), owner->host, same_job ? ", of the same batch job" : "");
     char *rest = a->taken_over + length;
     int ended = same_job && owner->restart >= 0 && owner->restart < a->me.restart;
     if (ended)
@@ -274,7 +299,7 @@ static int may_follow(struct attempt *a, int64_t silent, double seen)
         snprintf(rest, a->bytes - (size_t)length, ", as --takeover asks");
     else
         snprintf(rest, a->bytes - (size_t)length, ", whose last heartbeat was %" PRId64 " s ago", silent);
-    int old = silent > (same_job ? SILENCE_OF_JOB : SILENCE);
+    int old = silent > (same_job || is_of_host(owner, &a->me) ? SHORT_SILENCE : SILENCE);
     a->silent = old && seen < a->watch;
     return ended || a->takeover || (old && seen >= a->watch);
 }
@@ -343,13 +368,12 @@ static void say_why_we_wait(const struct attempt *a, double wait)
     if (a->silent)
         syi_log(SY_LOG_INFO,
                 "run directory %s: no heartbeat of process %" PRId64
-                " on host %s for long, by the time of files: watching for %.0f s whether one comes",
-                a->path, a->owner.pid, a->owner.host, a->watch);
+                " %s %s for long, by the time of files: watching for %.0f s whether one comes",
+                a->path, a->owner.pid, place_of(a), a->owner.host, a->watch);
     else if (wait > 0)
         syi_log(SY_LOG_INFO,
-                "run directory %s is held by process %" PRId64
-                " on host %s: waiting up to %.0f s for its end",
-                a->path, a->owner.pid, a->owner.host, wait);
+                "run directory %s is held by process %" PRId64 " %s %s: waiting up to %.0f s for its end",
+                a->path, a->owner.pid, place_of(a), a->owner.host, wait);
 }
 
 int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
@@ -420,7 +444,7 @@ void syi_run_lock_look(const char *path, struct syi_lock_state *state)
         state->held = 1;
         memcpy(state->host, owner.host, sizeof state->host);
         state->pid = owner.pid;
-        state->here = !strcmp(owner.host, me.host);
+        state->here = is_here(&owner, &me);
         state->alive = state->here && is_alive(&owner);
         state->silence = now > beat ? now - beat : 0;
     }

@@ -14,7 +14,7 @@ struct syi_lock_options {
 };
 
 /* Takes PATH/lock for this process. The lock of a process that is dead on this host, or whose heartbeat on
- * another one stopped, is taken over: one line about it in taken_over (at least 512 bytes), which is empty
+ * another one, or in another PID namespace, stopped, is taken over: one line about it in taken_over (at least 512 bytes), which is empty
  * otherwise. options NULL: no wait, no takeover. SY_EBUSY names the owner. */
 int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
                       size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
@@ -29,7 +29,7 @@ struct syi_lock_state {
     int held;       /* there is a lock with an owner; else all is 0 */
     char host[256]; /* of the owner */
     int64_t pid;
-    int here;        /* the owner is of this host */
+    int here;        /* the owner is of this host and PID namespace */
     int alive;       /* where it is: the process runs */
     int64_t silence; /* seconds since its last heartbeat, by the clock of this host */
 };
