@@ -133,6 +133,26 @@ for ranks in '' '--comm thread --ranks 2 --set mesh.data=2 --threads 1' '--set d
     [ "$(ls "$run/checkpoints")" = 1 ] || fail "$run: checkpoints $(ls "$run/checkpoints") instead of 1"
 done
 
+# While the next program of an action waits for the one before, which goes on until a line comes from here.
+mkfifo go
+exec 3<>go
+for ranks in '' '--comm thread --ranks 2 --set mesh.data=2 --threads 1'; do
+    run=program$(echo "$ranks" | tr -dc 'a-z')
+    # shellcheck disable=SC2086
+    start "$run" $same --set train.steps=1000000 --set task.words.valid=valid.tsv --set train.evaluate_every=1 \
+        --set decode.max_length=2 --set action.slow.kind=command --set "action.slow.command=read line <$here/go" $ranks
+    eventually grep -q '^step 2  words/valid' "$run.out"
+    kill -TERM "$owner"
+    eventually [ -e "$run/checkpoints/2" ]
+    [ "$(cat "$run/status")" = running ] || fail "$run: the end does not wait for the program"
+    echo >&3
+    ended
+    ends "$run" stopped 3 $?
+    says "$run.err" 'command of \[action.slow\]: not run: the one before still runs, and the run is asked to stop'
+    [ "$(newest "$run")" = 2 ] || fail "$run: the newest checkpoint is of step $(newest "$run") instead of 2"
+done
+exec 3>&-
+
 # A limit of file sizes is an error of writing, and the run goes on without it.
 (
     ulimit -f 240 # more than the database needs, less than a checkpoint

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* command: /bin/sh runs what the user wrote, on rank 0, in a process group of its own and beside the training. Each
- * step looks whether it has ended or its time is over; the next one and the end of training wait for it. What goes
- * wrong is a warning. */
+ * step looks whether it has ended or its time is over; the next one and the end of training wait for it. A run that is
+ * to stop saves first: then the next one is left out. What goes wrong is a warning. */
 #include "config.h"
 
 #include <errno.h>
@@ -192,9 +192,16 @@ static void look(struct syi_action_call *call, struct program *program)
     }
 }
 
+/* At the end all is saved, and there is time. */
+static int is_in_haste(const struct syi_action_call *call)
+{
+    const struct syi_action_report *report = &call->all->report;
+    return call->moment->kind != SYI_AT_END && report->is_to_stop && report->is_to_stop(report->arg);
+}
+
 static void wait_for_it(struct syi_action_call *call, struct program *program)
 {
-    for (look(call, program); program->id; look(call, program))
+    for (look(call, program); program->id && !is_in_haste(call); look(call, program))
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
@@ -239,7 +246,10 @@ static int run(struct syi_action_call *call, struct sy_error *err)
         result = syi_watch_evaluation(call->part, call->moment);
         if (call->moment->kind == SYI_AFTER_EVALUATION && !result) return SY_OK;
         wait_for_it(call, program);
-        start(call, program, result);
+        if (program->id)
+            syi_action_warn(call, "not run: the one before still runs, and the run is asked to stop");
+        else
+            start(call, program, result);
     }
     if (call->moment->kind == SYI_AT_END) wait_for_it(call, program);
     return SY_OK;

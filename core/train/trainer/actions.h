@@ -40,11 +40,12 @@ struct syi_verdict {
     char text[240];     /* why, one line */
 };
 
-/* What actions report that neither ends nor turns the run. */
+/* What actions report that neither ends nor turns the run, and ask; each may be NULL. */
 struct syi_action_report {
     void *arg;
     void (*event)(void *arg, const char *kind, const char *text);
     void (*warning)(void *arg, const char *text);
+    int (*is_to_stop)(void *arg); /* by what this rank knows: no action may keep it from saving */
 };
 
 /* The actions of a run on one rank. */

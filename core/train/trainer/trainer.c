@@ -123,9 +123,18 @@ static void on_warning(void *arg, const char *text)
     syi_trainer_warn(t, syi_trainer_at(t), "action", text);
 }
 
+/* Whoever stops it may end it by force soon. Other ranks' signals are known after the next step. */
+static int is_to_stop(void *arg)
+{
+    const struct syi_trainer *t = arg;
+    return (t->job->stop && atomic_load(t->job->stop)) || syi_deadline_passed(&t->deadline) ||
+           (t->ended && (t->end == SYI_END_SIGNAL || t->end == SYI_END_TIME_LIMIT));
+}
+
 static int open_actions(struct syi_trainer *t, struct sy_error *err)
 {
-    struct syi_action_report report = {.arg = t, .event = on_event, .warning = on_warning};
+    struct syi_action_report report = {
+        .arg = t, .event = on_event, .warning = on_warning, .is_to_stop = is_to_stop};
     return syi_actions_open(&t->actions, t->config, t->rank->comm, t->job->dir->path, &report, err);
 }
 
