@@ -68,9 +68,11 @@ static int look(struct pruning *p, struct sy_error *err)
     return status;
 }
 
+/* What a killed save left would be in the way, or counted. */
 static int prune(struct pruning *p, struct sy_error *err)
 {
-    int status = look(p, err);
+    int status = syi_checkpoint_clean(p->run, err);
+    if (!status) status = look(p, err);
     for (size_t i = 0; i < p->n_there && !status; i++) {
         if (!is_doomed(p, i)) continue;
         status = syi_checkpoint_remove(p->run, p->there[i], err);

@@ -173,6 +173,14 @@ exits 0 "$program" ckpt prune thin --steps 2
 [ "$(ls -A thin/checkpoints)" = 8 ] || fail "prune of a link leaves $(ls -A thin/checkpoints)"
 cp -r elsewhere/2 thin/checkpoints/2
 exits 0 "$program" ckpt prune thin --steps 2
+# What a save left that was killed is cleared away first.
+for state in 'cp -r 8 8.old && rm 8.old/meta.json' 'cp -r 8 8.old' 'mv 8 8.old && cp -r 8.old 8.tmp' 'cp -r 8 8.tmp'; do
+    rm -rf left
+    cp -r good left
+    (cd left/checkpoints && eval "$state")
+    exits 0 "$program" ckpt prune left --steps 6,8
+    [ "$(ls left/checkpoints | tr '\n' ' ')" = "2 4 " ] || fail "prune after '$state' leaves $(ls left/checkpoints | tr '\n' ' ')"
+done
 for action in list show check 'diff good'; do
     # shellcheck disable=SC2086
     exits 1 "$program" ckpt $action nowhere
