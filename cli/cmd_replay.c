@@ -80,10 +80,12 @@ static int seen(void *arg, const struct syi_replay_tensor *tensor, struct sy_err
     return dump->keep ? keep(dump, tensor, err) : SY_OK;
 }
 
-static int write_file(const struct dump *dump, const char *path, struct sy_error *err)
+static int write_file(void *arg, const char *path, const char *final, struct sy_error *err)
 {
     static const struct syi_safetensors_pair metadata[] = {{"format", "pt"}};
+    const struct dump *dump = arg;
     struct syi_safetensors file = {.fd = -1};
+    (void) final;
     int status = syi_safetensors_plan(&file, dump->tensor, dump->n, metadata, 1, err);
     if (!status) status = syi_safetensors_create(&file, path, err);
     for (size_t i = 0; i < dump->n && !status; i++) {
@@ -178,8 +180,9 @@ static int replay(const struct cli_options *o, const struct syi_config *config, 
     for (int i = 0; i < o->dump.n && !result.n_seen; i++)
         cli_error("replay: no tensor is called %s", o->dump.item[i]);
     if (o->dump.n && !result.n_seen) return CLI_FAILED;
-    if (dump->keep && write_file(dump, o->write, &err)) return cli_fail(&err);
-    return status;
+    if (!dump->keep) return status;
+    cli_catch_interrupts();
+    return syi_new_file(o->write, write_file, dump, &err) ? cli_fail_or_stop(&err) : status;
 }
 
 struct settings {

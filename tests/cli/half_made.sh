@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What import, export, pack and ckpt make is there whole or not at all: a signal removes what was begun, what a process left
-# that was killed is made again without a question, and what is somebody else's stays.
+# What import, export, pack, ckpt and replay make is there whole or not at all: a signal removes what was begun, what a process
+# left that was killed is made again without a question, and what is somebody else's stays.
 . "$(dirname "$0")/_common.sh"
 data "$here/train.tsv" 300 1
 cd "$here" || exit 99
@@ -99,6 +99,17 @@ for command in import export pack ckpt; do
         rm -rf $made.tmp there
     done
 done
+
+# ---- replay ----
+tensors='--dump grad/*embedding*'
+# shellcheck disable=SC2086
+(trap '' XFSZ && ulimit -f 8 && exec "$program" replay run --step 1 $tensors --write seen) >out 2>err && fail "replay writes over the limit"
+one_line_error
+[ -z "$(ls -d seen* 2>/dev/null)" ] || fail "replay without room leaves $(ls -d seen*)"
+# shellcheck disable=SC2086
+exits 0 "$program" replay run --step 1 $tensors --write seen
+says seen '"format":"pt"'
+[ ! -e seen.tmp ] || fail "replay leaves $(ls seen.tmp)"
 
 # What was made after all that is what it should be.
 for model in import.made.whole pack.made.whole; do
