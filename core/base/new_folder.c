@@ -151,10 +151,30 @@ static int failed(int status, const char *to, struct sy_error *err)
 
 /* ---- a folder, a file ---- */
 
-/* Absent or an empty folder. */
+/* No rename puts a folder in the place of a link or of what is mounted, or calls it `.`. */
+static int check_place(const char *to, struct sy_error *err)
+{
+    const char *slash = strrchr(to, '/'), *name = slash ? slash + 1 : to;
+    struct stat info, above;
+    if (!strcmp(name, ".") || !strcmp(name, ".."))
+        return syi_error(err, SY_EINVAL, "%s is no name for a new folder: give one", to);
+    if (lstat(to, &info)) return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot write to %s", to);
+    if (S_ISLNK(info.st_mode))
+        return syi_error(err, SY_EINVAL, "%s is a link: give the folder itself, or another name", to);
+    char *parent = syi_file_parent(to, err);
+    if (!parent) return SY_ENOMEM;
+    int mounted = !stat(parent, &above) && above.st_dev != info.st_dev;
+    syi_free(parent);
+    if (!mounted) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "%s is where a file system is mounted: give the name of a new folder in it", to);
+}
+
+/* Absent or an empty folder. What is in the way of its name is found before the work. */
 static int check_folder(const char *to, struct sy_error *err)
 {
-    int n = 0;
+    int n = 0, status = check_place(to, err);
+    if (status) return status;
     DIR *folder = opendir(to);
     if (!folder && errno == ENOENT) return SY_OK;
     if (!folder) return syi_error_system(err, "cannot write to %s", to);

@@ -100,6 +100,27 @@ for command in import export pack ckpt; do
     done
 done
 
+# ---- names that no new folder can get are refused before the work ----
+mkdir hollow
+ln -s hollow linked
+ln -s nowhere dangling
+for name in linked linked/ dangling; do
+    exits 1 "$program" export run --format hf --to $name
+    says err "^switchyard: ${name%/} is a link: give the folder itself"
+done
+for name in . .. hollow/.; do
+    exits 1 "$program" export run --format hf --to $name
+    says err "^switchyard: $name is no name for a new folder"
+done
+if unshare --map-root-user --mount true 2>err; then
+    # shellcheck disable=SC2016
+    exits 1 unshare --map-root-user --mount sh -c 'mount -t tmpfs none hollow && exec "$0" export run --format hf --to hollow' "$program"
+    says err '^switchyard: hollow is where a file system is mounted: give the name of a new folder in it'
+else
+    echo "not tested: a mount point: $(cat err)"
+fi
+[ -z "$(ls -A hollow)" ] && [ -z "$(ls -d -- *.tmp 2>/dev/null)" ] || fail "a name that is refused leaves $(ls -A . hollow)"
+
 # ---- replay ----
 tensors='--dump grad/*embedding*'
 # shellcheck disable=SC2086
