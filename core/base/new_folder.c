@@ -234,12 +234,23 @@ int syi_new_file_check(const char *to, struct sy_error *err)
     return errno == ENOENT ? SY_OK : syi_error_system(err, "cannot write %s", to);
 }
 
-/* link() and not rename(): what somebody else puts there meanwhile is not written over. */
+/* link() and not rename(): what somebody else puts there meanwhile is not written over. File systems without hard links
+ * (exFAT, some of FUSE) have the moment between a last look and the rename. */
+static int name_file(const char *path, const char *to, struct sy_error *err)
+{
+    if (!link(path, to)) return SY_OK;
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) {
+        int status = syi_new_file_check(to, err);
+        if (status) return status;
+        if (!rename(path, to)) return SY_OK;
+    }
+    return syi_error_system(err, "cannot name %s %s", path, to);
+}
+
 static int fill_and_name(const char *path, const char *to, syi_new_fn fill, void *arg, struct sy_error *err)
 {
     int status = fill(arg, path, to, err);
-    if (!status && link(path, to)) status = syi_error_system(err, "cannot name %s %s", path, to);
-    return status;
+    return status ? status : name_file(path, to, err);
 }
 
 int syi_new_file(const char *to, syi_new_fn fill, void *arg, struct sy_error *err)

@@ -121,6 +121,17 @@ else
 fi
 [ -z "$(ls -A hollow)" ] && [ -z "$(ls -d -- *.tmp 2>/dev/null)" ] || fail "a name that is refused leaves $(ls -A . hollow)"
 
+# ---- a file system without hard links ----
+if strace -f --seccomp-bpf -qq -e trace='?link,linkat' -o trace true 2>err; then
+    exits 0 strace -f --seccomp-bpf -qq -e trace='?link,linkat' -e inject='?link,linkat:error=EPERM' -o trace \
+        "$program" pack run -o unlinked
+    grep -q INJECTED trace || fail "pack makes no link, so this tests nothing"
+    cmp unlinked pack.made.whole || fail "without hard links pack makes another file"
+    [ ! -e unlinked.tmp ] || fail "without hard links pack leaves $(ls unlinked.tmp)"
+else
+    echo "not tested: no hard links: $(cat err)"
+fi
+
 # ---- replay ----
 tensors='--dump grad/*embedding*'
 # shellcheck disable=SC2086
