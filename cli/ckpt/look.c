@@ -127,7 +127,8 @@ static int check_one(const char *path, int64_t step)
 {
     struct syi_checkpoint_view view;
     struct sy_error err = {0};
-    int failed = syi_checkpoint_view_open(path, step, &view, &err) != SY_OK;
+    int failed = syi_checkpoint_view_open(path, step, &view, &err) ||
+                 (step >= 0 && syi_checkpoint_check_step(view.folder, step, &view.meta, &err));
     if (failed) cli_fail(&err);
     if (!failed && view.meta.is_sealed)
         printf("%s/meta.json: whole\n", view.folder);

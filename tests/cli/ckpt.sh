@@ -74,6 +74,12 @@ says err 'checkpoints/8/params.safetensors is corrupt: .*; damaged: target/token
 [ "$(grep -c ': whole, ' out)" -eq 7 ] || fail "check of a damaged run: $(cat out)"
 exits 1 "$program" ckpt check damaged/checkpoints/8
 exits 0 "$program" ckpt check damaged/checkpoints/6
+# a checkpoint under the name of another, as no load takes it
+cp -R good renamed
+mv renamed/checkpoints/8 renamed/checkpoints/9
+exits 1 "$program" ckpt check renamed
+one_line_error
+says err 'renamed/checkpoints/9/meta.json is of step 8: the folder was renamed$'
 # a checkpoint without meta.json, and one without weights: the others are compared all the same
 cp -R damaged broken
 rm broken/checkpoints/2/meta.json broken/checkpoints/4/params.safetensors

@@ -36,9 +36,7 @@ static int open_checkpoint(struct loading *l, int *found, struct sy_error *err)
     int status = syi_checkpoint_find(l->run_dir, l->step, &l->folder, err);
     *found = !status;
     if (!status) status = syi_checkpoint_meta_read(l->folder, l->meta, err);
-    if (!status && l->meta->step != l->step)
-        status = syi_error(err, SY_EFORMAT, "%s/meta.json is of step %lld: the folder was renamed", l->folder,
-                           (long long)l->meta->step);
+    if (!status) status = syi_checkpoint_check_step(l->folder, l->step, l->meta, err);
     for (int i = 0; i < l->n_files && !status; i++) {
         char *path = syi_format("%s/%s", l->folder, syi_checkpoint_file[i].name);
         status =

@@ -176,6 +176,9 @@ struct syi_checkpoint_view {
 int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoint_view *view,
                              struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_view_close(struct syi_checkpoint_view *view);
+/* SY_EFORMAT: the folder is named by that step, and holds the checkpoint of another one. */
+int syi_checkpoint_check_step(const char *folder, int64_t step, const struct syi_checkpoint_meta *meta,
+                              struct sy_error *err) SYI_MUST_CHECK;
 /* Compares file i with all checksums that meta.json has. */
 int syi_checkpoint_view_check(const struct syi_checkpoint_view *view, int i,
                               struct sy_error *err) SYI_MUST_CHECK;
