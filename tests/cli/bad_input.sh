@@ -116,9 +116,10 @@ for kind in corrupt cut empty missing header; do
     rm -rf hurt-before
     cp -R hurt/checkpoints hurt-before
     wrong 1 'hurt/checkpoints/4/params.safetensors' "$program" predict hurt
-    says err 'try --checkpoint with another step: 2 (--resume .* once the folder of step 4 is removed)'
+    says err 'try --checkpoint with another step: 2$'
     wrong 1 'hurt/checkpoints/4/params.safetensors' "$program" eval hurt --file valid.tsv
     wrong 1 'hurt/checkpoints/4/params.safetensors' tiny hurt --resume $good
+    says err '; move the folder of step 4 away to go on from the newest of the others: 2$'
     [ "$(cat hurt/status)" = failed ] || fail "$kind: status $(cat hurt/status)"
     diff -r hurt/checkpoints hurt-before >/dev/null || fail "$kind: a refused checkpoint was changed"
     wrong 1 'hurt/checkpoints/4/params.safetensors' "$program" predict hurt --comm thread --ranks 2

@@ -98,7 +98,7 @@ static int open_and_verify(struct loading *l, struct sy_error *err)
     int found, status = open_checkpoint(l, &found, &why);
     if (!status && l->comm->rank == 0) status = verify(l, &why);
     if (l->session && (status == SY_EFORMAT || (found && status == SY_ENOENT)))
-        syi_checkpoint_advice(l->run_dir, l->step, advice, sizeof advice);
+        syi_checkpoint_advice(l->run_dir, l->step, l->n_files == FILES, advice, sizeof advice);
     return status ? syi_error(err, status, "%s%s", why.text, advice) : SY_OK;
 }
 

@@ -222,19 +222,19 @@ static int print_others(const char *run_dir, int64_t step, char *text, size_t by
     return status;
 }
 
-void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes)
+void syi_checkpoint_advice(const char *run_dir, int64_t step, int resumed, char *text, size_t bytes)
 {
     char others[256];
     text[0] = '\0';
     if (print_others(run_dir, step, others, sizeof others, NULL)) return;
-    if (others[0])
-        snprintf(
-            text, bytes,
-            "; try --checkpoint with another step: %s (--resume goes on from the newest once the folder of "
-            "step %" PRId64 " is removed)",
-            others, step);
-    else
+    if (!others[0])
         snprintf(text, bytes, "; there is no other checkpoint in this run");
+    else if (resumed)
+        snprintf(text, bytes,
+                 "; move the folder of step %" PRId64 " away to go on from the newest of the others: %s",
+                 step, others);
+    else
+        snprintf(text, bytes, "; try --checkpoint with another step: %s", others);
 }
 
 int syi_checkpoint_none(const char *run_dir, struct sy_error *err)

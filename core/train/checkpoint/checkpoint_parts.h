@@ -15,8 +15,8 @@ char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix,
 int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder,
                         struct sy_error *err) SYI_MUST_CHECK;
 /* "; try --checkpoint with another step: 60, 40, 20 ..." for the end of a message that checkpoint `step` is
- * damaged. */
-void syi_checkpoint_advice(const char *run_dir, int64_t step, char *text, size_t bytes);
+ * damaged; of one that is gone on from, which no option chooses, what else helps. */
+void syi_checkpoint_advice(const char *run_dir, int64_t step, int resumed, char *text, size_t bytes);
 /* Clears away what a killed process left, and makes an empty STEP.tmp. */
 int syi_checkpoint_begin(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
 /* Gives STEP.tmp, whose files are on disk, its final name; then removes old ones beyond the newest how->keep,
