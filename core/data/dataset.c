@@ -65,6 +65,8 @@ int syi_dataset_open(struct syi_dataset *d, const struct syi_example_form *form,
     memset(d, 0, sizeof *d);
     d->form = *form;
     d->index = -1;
+    d->most_open = SYI_DATASET_OPEN / (place->sharers ? place->sharers : 1);
+    if (!d->most_open) d->most_open = 1;
     for (int i = 0; i < SYI_DATASET_OPEN; i++) d->file[i] = d->opened[i] = -1;
     if (!place->share || place->share->first) status = read_files(d, pattern, place, err);
     if (!status && place->share) status = syi_dataset_share(d, place->share, err);
@@ -124,7 +126,7 @@ struct syi_example_size syi_dataset_size(const struct syi_dataset_entry *entry)
 /* The descriptor of a file; one that was opened long ago may be closed for it. */
 static int descriptor(struct syi_dataset *d, int file, int *fd, struct sy_error *err)
 {
-    int slot = file % SYI_DATASET_OPEN;
+    int slot = file % d->most_open;
     if (d->opened[slot] != file) {
         if (d->file[slot] >= 0) close(d->file[slot]);
         d->opened[slot] = -1;

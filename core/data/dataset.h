@@ -13,7 +13,7 @@ enum {
     SYI_DATASET_SMALL =
         64 << 20, /* bytes of files whose index is made at each start and kept in memory; and of an index
                                    * that several ranks keep in memory */
-    SYI_DATASET_OPEN = 64, /* most files that are open at a time */
+    SYI_DATASET_OPEN = 64, /* files that all datasets of a process keep open: at least one of each */
     SYI_DATASET_QUOTE = 48 /* bytes of an example in messages, NUL included */
 };
 
@@ -48,6 +48,7 @@ struct syi_dataset {
     int index;                       /* its descriptor, -1: none */
     int64_t index_begin;             /* of the entries in it */
     int file[SYI_DATASET_OPEN], opened[SYI_DATASET_OPEN]; /* descriptors and which files they are, -1: none */
+    int most_open;                                        /* so many of them are used */
     struct syi_example_maker maker;
     char *buffer; /* of the record at hand */
     size_t buffer_bytes;
@@ -58,6 +59,9 @@ struct syi_dataset_place {
     const char
         *cache; /* folder; NULL: none, the index is always in memory and compressed files are refused */
     int quiet;  /* 1: does not log what is left out */
+    /* Datasets, or mixtures, of this process that share SYI_DATASET_OPEN, for checkpoints and the database need descriptors,
+     * too; 0: it is the only one. */
+    int sharers;
     /* Of several ranks: the first makes the index, the others get it and look at no file. NULL: a rank for itself. */
     const struct syi_share *share;
     /* Called now and then while files are read, or NULL; another status than SY_OK ends the pass. */

@@ -31,9 +31,11 @@ static int open_tasks(struct syi_mixture *m, const struct syi_config *config,
     const struct syi_mixture_part *part = syi_config_mixture(config);
     int status = SY_OK;
     if (!part) return open_task(m, config, syi_config_task(config), vocabularies, place, err);
+    struct syi_dataset_place of_each = *place;
+    of_each.sharers = part->tasks.n * (place->sharers ? place->sharers : 1);
     for (int i = 0; i < part->tasks.n && !status; i++)
         status = open_task(m, config, syi_config_task_named(config, syi_strings_at(&part->tasks, i)),
-                           vocabularies, place, err);
+                           vocabularies, &of_each, err);
     return status;
 }
 

@@ -128,6 +128,15 @@ grep -q '"packed_row":[1-9]' far/checkpoints/60/meta.json || fail "the position 
 exits 0 run weighted $three --set 'mixture.m.rates=[1,1,2]'
 says out "25 % of the mixture"
 
+# Files of all tasks and ranks leave descriptors to the checkpoint and the database.
+few_files() { (ulimit -n 112 && run "$@"); }
+mkdir shards
+for task in a b c d; do
+    awk -v task=$task '{ print > sprintf("shards/%s-%02d.tsv", task, NR % 50) }' one.tsv
+done
+shards='--set task.a.train=shards/a-*.tsv --set task.b.train=shards/b-*.tsv --set task.c.train=shards/c-*.tsv --set task.d.train=shards/d-*.tsv'
+exits 0 few_files shards $shards --set mixture.m.tasks=[a,b,c,d] --comm thread --ranks 2
+
 # ---- running text ----
 
 text="--set task.t.train=text.txt --set task.t.valid=text.txt --set task.t.eval_examples=40 --set task.t.metrics=[]"

@@ -86,6 +86,11 @@ int syi_data_files_settle(void *arg, struct syi_dataset *d, struct sy_error *err
     return !status && files->stage.folder ? syi_staging_use(&files->stage, d, err) : status;
 }
 
+int syi_data_files_sharers(const struct syi_rank *rank)
+{
+    return strcmp(rank->comm_name, "mpi") ? rank->ranks : 1;
+}
+
 struct copied {
     double seconds;
     int64_t files, bytes, there;

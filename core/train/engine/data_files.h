@@ -21,6 +21,8 @@ void syi_data_files_close(struct syi_data_files *files); /* also of a zeroed one
 /* `settle` of struct syi_dataset_place with a struct syi_data_files; called by all ranks. SY_EMISMATCH: a host has other
  * contents in these files. */
 int syi_data_files_settle(void *files, struct syi_dataset *dataset, struct sy_error *err) SYI_MUST_CHECK;
+/* Ranks that are threads of this process, this one included: they share the files that it may have open. */
+int syi_data_files_sharers(const struct syi_rank *rank);
 /* Once all datasets are settled, by all ranks: the report. */
 int syi_data_files_report(struct syi_data_files *files, struct sy_error *err) SYI_MUST_CHECK;
 

@@ -36,6 +36,7 @@ static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
     int status = SY_OK;
     if (comm) place.share = &share, place.poll = syi_busy_tell, place.poll_arg = &busy;
     if (reader->rank) {
+        place.sharers = syi_data_files_sharers(reader->rank);
         status = syi_data_files_open(&files, reader->rank, c->data.stage, err);
         place.settle = syi_data_files_settle, place.settle_arg = &files;
     }

@@ -107,7 +107,10 @@ static int open_own(struct syi_evaluation *e, struct sy_error *err)
     struct syi_busy busy = syi_busy_begin(comm);
     struct syi_share share = {comm && !comm->rank, syi_busy_share, &busy};
     struct syi_data_files files;
-    struct syi_dataset_place place = {.quiet = 1, .settle = syi_data_files_settle, .settle_arg = &files};
+    struct syi_dataset_place place = {.quiet = 1,
+                                      .sharers = syi_data_files_sharers(e->rank) * e->config->task.n,
+                                      .settle = syi_data_files_settle,
+                                      .settle_arg = &files};
     read_by_first(&place, comm ? &share : NULL);
     int status = syi_data_files_open(&files, e->rank, "", err);
     if (!status)
