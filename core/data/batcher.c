@@ -77,7 +77,14 @@ static int fill_with(struct syi_ids *ids, int32_t id, int32_t n, struct sy_error
     return status;
 }
 
-/* A row of another rank: lengths and weights are those of its tokens, which no one looks at here. */
+/* Whether lengths alone give the weights of a row of another rank: a special token in a text may be padding. */
+static int can_stand_in(const struct syi_batcher *b, const struct syi_placed *x, int32_t row)
+{
+    const struct syi_vocabularies *v = b->mixture->dataset[x->pick.task].form.vocabularies;
+    return b->mine && !b->mine[row] && !v->input.special_text && !v->target.special_text;
+}
+
+/* Of the tokens of such a row no one looks at more than how many there are. */
 static int stand_in(struct syi_batcher *b, const struct syi_placed *x, struct sy_error *err)
 {
     const struct syi_vocabularies *v = b->mixture->dataset[x->pick.task].form.vocabularies;
@@ -90,9 +97,9 @@ static int put_example(struct syi_batcher *b, const struct syi_placed *x, int32_
 {
     struct syi_slot slot = x->slot;
     slot.row = row;
-    int status = b->mine && !b->mine[row] ? stand_in(b, x, err)
-                                          : syi_dataset_read(&b->mixture->dataset[x->pick.task], &x->entry,
-                                                             x->pick.key, &b->inputs, &b->targets, err);
+    int status = can_stand_in(b, x, row) ? stand_in(b, x, err)
+                                         : syi_dataset_read(&b->mixture->dataset[x->pick.task], &x->entry,
+                                                            x->pick.key, &b->inputs, &b->targets, err);
     if (!status) syi_batch_put(out, &slot, x->pick.entry, &b->inputs, &b->targets);
     return status;
 }

@@ -13,9 +13,10 @@ struct syi_batcher_options {
     int32_t batch_size;   /* rows of a batch (global) */
     int32_t pool_batches; /* batches that are sorted by length together; 1 sorts nothing across batches */
     int pack;             /* 1: rows hold several examples; there is one bucket then */
-    const uint8_t
-        *mine; /* (batch_size) 1: the row's text is read; other rows get end tokens in place of their
-                             tokens, for their lengths count. NULL: all are. Borrowed, copied at creation */
+    /* (batch_size) 1: the row's text is read; other rows get end tokens in place of their tokens, for their lengths
+     * count, unless texts may hold padding (special_tokens of Hugging Face). NULL: all are. Borrowed, copied at
+     * creation */
+    const uint8_t *mine;
 };
 
 struct syi_batcher {

@@ -56,6 +56,10 @@ exits 0 run parts --set 'task.t.train=part-[ab].tsv'
 same "a task as tsv, as jsonl and in two files" tsv jsonl parts
 exits 0 run tagged --set task.t.train=one.tsv --set 'task.t.inputs=say {input}'
 exits 0 "$program" replay tagged --step 5
+sed 's,$,<pad> A,' one.tsv >padded.tsv
+exits 0 run padded --set task.t.train=padded.tsv --set vocabulary.special_tokens=huggingface
+exits 0 run padded-two --set task.t.train=padded.tsv --set vocabulary.special_tokens=huggingface --comm thread --ranks 2
+same "padding in texts, on two ranks" padded padded-two
 for tool in gzip zstd; do
     command -v $tool >/dev/null || continue
     $tool -c one.tsv >one.tsv.$tool

@@ -36,29 +36,41 @@ static int example_of(int64_t entry)
     return (int)(entry + entry / 99);
 }
 
-/* N examples of many lengths; every 100th (10 in all) is too long. */
-static struct stream *open_stream(int64_t seed, int64_t warm_examples)
+/* N examples of many lengths; every 100th (10 in all) is too long. pad: what targets end with. */
+static struct stream *new_stream(const char *pad)
 {
-    struct syi_batcher_options options = {
-        .buckets = buckets, .n_buckets = 2, .batch_size = ROWS, .pool_batches = POOL};
     struct stream *s = calloc(1, sizeof *s);
-    struct syi_dataset_place place = {0};
-    struct sy_error err = {0};
     size_t bytes = 0;
 
     for (int i = 0; i < N; i++)
-        bytes += (size_t)sprintf(s->text + bytes, "w%03d%.*s\t%.*s\n", i, input_bytes(i) - 4,
-                                 "abcdefghijklmn", target_bytes(i), "ABCDEFGHIJKLMNOPQRSTUVW");
+        bytes += (size_t)sprintf(s->text + bytes, "w%03d%.*s\t%.*s%s\n", i, input_bytes(i) - 4,
+                                 "abcdefghijklmn", target_bytes(i), "ABCDEFGHIJKLMNOPQRSTUVW", pad);
     s->path = strdup(write_fresh("task.tsv", s->text, bytes));
     s->vocabularies = byte_vocabularies();
     s->config = tsv_config(s->path, 16, 24);
-    s->config->train.seed = seed;
-    s->config->data.warm_examples = warm_examples;
-    s->config->data.warm_max_target = 7;
+    return s;
+}
+
+static void start_stream(struct stream *s)
+{
+    struct syi_batcher_options options = {
+        .buckets = buckets, .n_buckets = 2, .batch_size = ROWS, .pool_batches = POOL};
+    struct syi_dataset_place place = {0};
+    struct sy_error err = {0};
+
     cr_assert(syi_mixture_open(&s->mixture, s->config, &s->vocabularies, &place, &err) == SY_OK, "%s",
               err.text);
     cr_assert(syi_batcher_create(&s->batcher, &s->mixture, &options, NULL) == SY_OK);
     cr_assert(syi_batch_create(&s->batch, ROWS, buckets, 2, NULL) == SY_OK);
+}
+
+static struct stream *open_stream(int64_t seed, int64_t warm_examples)
+{
+    struct stream *s = new_stream("");
+    s->config->train.seed = seed;
+    s->config->data.warm_examples = warm_examples;
+    s->config->data.warm_max_target = 7;
+    start_stream(s);
     return s;
 }
 
@@ -240,6 +252,25 @@ Test(data_batcher, reads_its_own_rows_only)
             for (int i = 0; i < a->input_length; i++) cr_assert(!x[i] == !y[i]);
             for (int i = 0; i < a->target_length; i++) cr_assert(!u[i] == !v[i]);
         }
+    }
+    close_stream(whole);
+    close_stream(part);
+}
+
+/* Padding that stands in a text has no weight, whichever rank the row is of. */
+Test(data_batcher, padding_in_texts_of_other_rows)
+{
+    struct stream *whole = new_stream("<pad>"), *part = new_stream("<pad>");
+    whole->vocabularies.target.special_text = part->vocabularies.target.special_text = 1;
+    start_stream(whole);
+    start_stream(part);
+    part->batcher.mine = syi_alloc(ROWS, NULL);
+    for (int64_t step = 0; step < 20; step++) {
+        cr_assert(fetch(whole, step) == SY_OK && fetch(part, step) == SY_OK);
+        const struct syi_batch *a = &whole->batch, *b = &part->batch;
+        cr_assert_eq(a->loss_weights[a->target_lengths[0] - 2], 0);
+        cr_assert(
+            !memcmp(a->loss_weights, b->loss_weights, (size_t)(ROWS * a->target_length) * sizeof(float)));
     }
     close_stream(whole);
     close_stream(part);
