@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 
 enum { BUFFER_ENTRIES = 1 << 14, PART_BITS = 24, POLL_RECORDS = 1 << 12 };
-static const char magic[16] = "switchyard-idx1";
+static const char magic[16] = "switchyard-idx2";
 
 struct header {
     char magic[16];
@@ -107,9 +107,12 @@ static int add_example(struct writer *w, int file, const struct syi_record *reco
 {
     struct syi_dataset *d = w->d;
     struct syi_example_size size;
+    struct sy_error cause = {0};
     int fits;
-    int status = syi_example_measure(&d->maker, &d->form, k, &size, &fits, err);
-    if (status) return status;
+    int status = syi_example_measure(&d->maker, &d->form, k, &size, &fits, &cause);
+    if (status)
+        return syi_error(err, status, "%s:%" PRId64 ": %s", d->source.file[file].path, record->line,
+                         cause.text);
     if (d->form.piece && !fits) return SY_OK; /* the last token of a text */
     d->counts.examples++;
     if (!fits) {

@@ -185,7 +185,8 @@ int syi_example_measure(struct syi_example_maker *maker, const struct syi_exampl
     if (form->piece) {
         *size = (struct syi_example_size){piece_of(maker, k, &ids), 0};
         *fits = size->input >= LEAST_PIECE;
-        return SY_OK;
+        if (!*fits || form->task->objective != SYI_OBJECTIVE_SPAN_CORRUPTION) return SY_OK;
+        return syi_span_check(&form->vocabularies->input, &form->shape, size->input, err);
     }
     int status = measure_side(maker, form, 0, k, &size->input, fits, err);
     return status ? status : measure_side(maker, form, 1, k, &size->target, fits, err);

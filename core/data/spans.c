@@ -114,6 +114,19 @@ void syi_span_sides(const struct syi_span_shape *shape, int32_t n, int32_t *inpu
     *target = noise + spans * shape->extra_targets + 1;
 }
 
+/* As count_noise, if each span has a token of noise and one of text before it. */
+static int find_spans(const struct syi_span_shape *shape, int32_t n, int32_t *noise, int32_t *spans,
+                      struct sy_error *err)
+{
+    int32_t length = n < 2 ? 2 : n;
+    count_noise(length, shape->noise_density, shape->mean_span_length, noise, spans);
+    if (*spans <= *noise && *spans <= length - *noise) return SY_OK;
+    return syi_error(err, SY_EINVAL,
+                     "span corruption: %d tokens at a noise density of %g have no room for %d spans of %g "
+                     "tokens: lower the density, or make spans longer",
+                     n, shape->noise_density, *spans, shape->mean_span_length);
+}
+
 int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint64_t key, uint8_t *mask,
                   struct sy_error *err)
 {
@@ -123,14 +136,9 @@ int syi_span_mask(int32_t n, double noise_density, double mean_span_length, uint
     memset(mask, 0, (size_t)n);
     if (noise_density == 0) return SY_OK;
     int32_t length = n < 2 ? 2 : n, noise, spans;
-    count_noise(length, noise_density, mean_span_length, &noise, &spans);
+    status = find_spans(&shape, n, &noise, &spans, err);
+    if (status) return status;
     int32_t text = length - noise;
-    if (spans > noise || spans > text)
-        return syi_error(
-            err, SY_EINVAL,
-            "span corruption: %d tokens at a noise density of %g have no room for %d spans of %g "
-            "tokens: lower the density, or make spans longer",
-            n, noise_density, spans, mean_span_length);
     uint8_t *first = syi_alloc((size_t)length, err);
     if (!first) return SY_ENOMEM;
     draw_segments(text, spans, syi_shuffle_key(key, TEXT_STREAM), first);
@@ -196,11 +204,16 @@ int32_t syi_noise_apply(enum syi_noise what, const int32_t *ids, const uint8_t *
 
 /* ---- both together ---- */
 
-static int32_t count_spans(const uint8_t *mask, int marked, int32_t n)
+int syi_span_check(const struct syi_vocabulary *vocabulary, const struct syi_span_shape *shape, int32_t n,
+                   struct sy_error *err)
 {
-    int32_t spans = 0;
-    for (int32_t i = 0; i < n; i++) spans += !!mask[i] == marked && (i == 0 || !!mask[i - 1] != marked);
-    return spans;
+    int32_t noise, spans;
+    int status = find_spans(shape, n, &noise, &spans, err);
+    if (status || spans <= vocabulary->n_extra) return status;
+    return syi_error(err, SY_EINVAL,
+                     "span corruption: an example of %d tokens needs %d sentinels, the vocabulary has "
+                     "%d: raise its extra_ids, or lower data.max_input_length",
+                     n, spans, vocabulary->n_extra);
 }
 
 static int append_applied(enum syi_noise what, const struct syi_ids *tokens, const uint8_t *mask,
@@ -230,16 +243,7 @@ int syi_span_corrupt(const struct syi_vocabulary *vocabulary, const struct syi_s
     int32_t n = (int32_t)tokens->n, first = syi_vocabulary_sentinel(vocabulary, 0);
     int status = new_mask(tokens, &mask, err);
     if (!status) status = syi_span_mask(n, shape->noise_density, shape->mean_span_length, key, mask, err);
-    if (!status) {
-        int32_t spans = count_spans(mask, 1, n), between = count_spans(mask, 0, n);
-        if (between > spans) spans = between;
-        if (spans > vocabulary->n_extra)
-            status =
-                syi_error(err, SY_EINVAL,
-                          "span corruption: an example of %d tokens needs %d sentinels, the vocabulary has "
-                          "%d: raise its extra_ids, or cut examples shorter",
-                          n, spans, vocabulary->n_extra);
-    }
+    if (!status) status = syi_span_check(vocabulary, shape, n, err);
     if (!status) status = append_applied(SYI_NOISE_SPAN_TO_UNIQUE_SENTINEL, tokens, mask, first, inputs, err);
     if (!status) status = append_applied(SYI_TEXT_SPAN_TO_UNIQUE_SENTINEL, tokens, mask, first, targets, err);
     syi_free(mask);

@@ -53,8 +53,12 @@ int32_t syi_noise_apply(enum syi_noise what, const int32_t *ids, const uint8_t *
 
 /* ---- both together ---- */
 
+/* Whether n tokens, at least 2, can be corrupted, which no key decides. SY_EINVAL: as syi_span_mask, or more spans than
+ * the vocabulary has sentinels. */
+int syi_span_check(const struct syi_vocabulary *vocabulary, const struct syi_span_shape *shape, int32_t n,
+                   struct sy_error *err) SYI_MUST_CHECK;
 /* Appends to inputs the tokens with a sentinel in place of each span, to targets the spans, a sentinel before each;
- * no end tokens. SY_EINVAL: as syi_span_mask, or more spans than the vocabulary has sentinels. */
+ * no end tokens. SY_EINVAL: as syi_span_check. */
 int syi_span_corrupt(const struct syi_vocabulary *vocabulary, const struct syi_span_shape *shape,
                      const struct syi_ids *tokens, uint64_t key, struct syi_ids *inputs,
                      struct syi_ids *targets, struct sy_error *err) SYI_MUST_CHECK;

@@ -194,6 +194,11 @@ says err 'one.tsv:1: no field text; there are input, target'
 printf 'a\n\nb\n' >short.txt
 exits 1 run too-short $prefix --set task.t.format=text --set task.t.train=short.txt
 says err 'short.txt: no record has two tokens of text'
+printf 'ab\nabcdefgh\n%060d\n' 1 >spans.txt
+exits 1 run spanless --set task.t.train=spans.txt --set task.t.format=text --set task.t.objective=span_corruption \
+    --set vocabulary.extra_ids=2 --set data.max_input_length=64 --set data.max_target_length=64
+says err 'spans.txt:3: span corruption: an example of 60 tokens needs 3 sentinels, the vocabulary has 2: raise its extra_ids'
+[ ! -e spanless ] || fail "text without room for spans leaves a run directory"
 printf 'no tab\n' >none.tsv
 exits 1 run left --set task.t.train=none.tsv --set task.t.on_bad_record=skip
 says err 'none.tsv: all records are skipped, none is left; the first: .*none.tsv:1: no tab'

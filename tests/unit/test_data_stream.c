@@ -195,6 +195,37 @@ Test(data_stream, pieces_of_a_list_of_texts)
     remove_path(path);
 }
 
+static void expect_no_spans(const char *text, int32_t sentinels, const char *setting, const char *want)
+{
+    const char *path = write_fresh("list.txt", text, strlen(text));
+    struct syi_config *config = tsv_config(path, 64, 64);
+    struct syi_vocabularies vocabularies;
+    struct syi_mixture mixture;
+    struct syi_dataset_place place = {0};
+    struct sy_error err = {0};
+    cr_assert(syi_vocabulary_bytes(&vocabularies.input, sentinels, NULL) == SY_OK);
+    vocabularies.target = vocabularies.input;
+    cr_assert(syi_config_set(config, "task.t.objective=span_corruption", &err) == SY_OK);
+    cr_assert(syi_config_set(config, "task.t.format=text", &err) == SY_OK);
+    cr_assert(syi_config_set(config, setting, &err) == SY_OK, "%s", err.text);
+    cr_assert(syi_mixture_open(&mixture, config, &vocabularies, &place, &err) == SY_EINVAL);
+    cr_assert(strstr(err.text, want), "%s", err.text);
+    free(config);
+    remove_path(path);
+}
+
+/* Text that spans cannot be cut out of is an error of its line before a run begins, not at the step that draws it. */
+Test(data_stream, text_without_room_for_spans)
+{
+    expect_no_spans("ab\nabcdefgh\nabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefgh\n", 2,
+                    "task.t.mean_noise_span_length=3",
+                    "list.txt:3: span corruption: an example of 60 tokens needs 3 sentinels, the vocabulary "
+                    "has 2");
+    expect_no_spans(
+        "abcd\nabcdefghij\n", 100, "task.t.noise_density=0.9",
+        "list.txt:2: span corruption: 10 tokens at a noise density of 0.9 have no room for 3 spans");
+}
+
 /* ---- packed rows ---- */
 
 /* What a row says it holds is one example after the other, each whole. */
