@@ -253,6 +253,28 @@ Test(evaluate, ranks_do_not_show)
     syi_eval_files_free(&one.files);
 }
 
+/* Running text that is rewritten between the first look and the second is another file, not fewer items of the first. */
+Test(evaluate, a_file_that_changes_while_a_run_starts)
+{
+    static struct lookup l;
+    static const char *const text[] = {"task.one.objective=prefix_lm", "task.one.format=text",
+                                       "task.one.metrics=[]", NULL};
+    const char *path = write_fresh("words.txt", words, sizeof words - 1);
+    struct sy_error err = {0};
+    l.config = run_of(path, text);
+    struct syi_launch launch = {
+        .backend = "cpu", .comm = "self", .ranks = 1, .threads = 1, .config = &l.config};
+    cr_assert_eq(syi_eval_files_load(&l.files, &l.config, SYI_EVAL_VALID, NULL, NULL, &err), SY_OK, "%s",
+                 err.text);
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fputs("ab\tA B\n", file) >= 0 && !fclose(file));
+    cr_assert_eq(syi_launch_run(&launch, look, &l, &err), SY_EMISMATCH, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "words.txt changed since it was looked through: start again"), "%s",
+                       err.text);
+    syi_eval_files_free(&l.files);
+    remove_path(path);
+}
+
 /* Counts are the same, sums but for rounding; what routing groups make of their tokens is not compared. */
 Test(evaluate, sizes_of_batches_do_not_show)
 {

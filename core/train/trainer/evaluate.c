@@ -116,6 +116,9 @@ static int open_own(struct syi_evaluation *e, struct sy_error *err)
     if (!status)
         status = open_dataset(e->data, e->data->task.path, &place, &e->vocabularies, &e->dataset, err);
     syi_data_files_close(&files);
+    if (!status && strcmp(e->dataset.id.sha256, e->data->task.id.sha256) != 0)
+        status = syi_error(err, SY_EMISMATCH, "%s changed since it was looked through: start again",
+                           e->data->task.path);
     return status;
 }
 
