@@ -102,6 +102,15 @@ static void quote(char *to, size_t bytes, struct syi_span text)
     snprintf(to, bytes, "%.*s", text.bytes < 40 ? (int)text.bytes : 40, text.text);
 }
 
+static int count_too_long(struct syi_dataset *d, size_t k, struct sy_error *err)
+{
+    struct syi_span text;
+    if (d->counts.too_long++) return SY_OK;
+    int status = syi_example_text(&d->maker, &d->form.inputs, k, &text, err);
+    if (!status) quote(d->counts.first_too_long, sizeof d->counts.first_too_long, text);
+    return status;
+}
+
 static int add_example(struct writer *w, int file, const struct syi_record *record, size_t k,
                        struct sy_error *err)
 {
@@ -115,13 +124,8 @@ static int add_example(struct writer *w, int file, const struct syi_record *reco
                          cause.text);
     if (d->form.piece && !fits) return SY_OK; /* the last token of a text */
     d->counts.examples++;
-    if (!fits) {
-        struct syi_span text;
-        if (d->counts.too_long++) return SY_OK;
-        status = syi_example_text(&d->maker, &d->form.inputs, k, &text, err);
-        if (!status) quote(d->counts.first_too_long, sizeof d->counts.first_too_long, text);
-        return status;
-    }
+    if (!fits) status = count_too_long(d, k, err);
+    if (status || (!fits && d->form.task->too_long != SYI_TOO_LONG_TRIM)) return status;
     return add_entry(w,
                      (struct syi_dataset_entry){(uint64_t)record->offset << 16 | (uint64_t)file,
                                                 (uint64_t)size.input << 44 | (uint64_t)size.target << 24 | k},

@@ -170,7 +170,7 @@ static int measure_side(struct syi_example_maker *maker, const struct syi_exampl
     int status = syi_example_text(maker, target ? &form->targets : &form->inputs, k, &text, err);
     if (!status) status = syi_vocabulary_encode(target ? &v->target : &v->input, text, NULL, 0, &n, err);
     if (n >= (size_t)most) {
-        if (form->task->too_long != SYI_TOO_LONG_TRIM) *fits = 0;
+        *fits = 0;
         n = (size_t)most - 1;
     }
     *length = (int32_t)n + 1;

@@ -47,8 +47,8 @@ struct syi_example_size {
     int32_t input; /* tokens of the inputs, end token included; of running text, of the piece, no end token */
     int32_t target; /* tokens of the targets, end token included; of running text 0 */
 };
-/* Of example k of the record at hand. *fits 0: it is longer than a row and the task does not trim, or too short to be cut
- * in two. Sizes are those after trimming, at most SYI_MAX_LENGTH. */
+/* Of example k of the record at hand. *fits 0: it is longer than a row, or too short to be cut in two. Sizes are those
+ * after trimming, at most SYI_MAX_LENGTH. SY_EINVAL: spans of the task's shape cannot be cut out of it. */
 int syi_example_measure(struct syi_example_maker *maker, const struct syi_example_form *form, size_t k,
                         struct syi_example_size *size, int *fits, struct sy_error *err) SYI_MUST_CHECK;
 /* Lengths of both sides, end tokens included, of an example that fits. key: see syi_example_make. */

@@ -156,6 +156,22 @@ Test(data_batcher, an_epoch_has_every_example_once)
     close_stream(stream);
 }
 
+/* Pairs that are cut are counted as those that are left out are. */
+Test(data_batcher, cut_pairs_are_counted)
+{
+    struct caught_log log = {0};
+    struct stream *stream = new_stream("");
+
+    sy_log_set(catch_line, &log);
+    cr_assert(syi_config_set(stream->config, "task.t.too_long=trim", NULL) == SY_OK);
+    start_stream(stream);
+    const struct syi_dataset_counts *counts = &stream->mixture.dataset[0].counts;
+    cr_assert(counts->too_long == 10 && counts->entries == N && counts->examples == N);
+    cr_assert(log.n == 1 && strstr(log.last, "10 of 1000 examples") && strstr(log.last, " cut, first \"w099"),
+              "%s", log.last);
+    close_stream(stream);
+}
+
 Test(data_batcher, any_step_at_any_time)
 {
     uint64_t forward[60];
