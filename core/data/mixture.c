@@ -39,16 +39,30 @@ static int open_tasks(struct syi_mixture *m, const struct syi_config *config,
     return status;
 }
 
-static void set_rates(struct syi_mixture *m, const struct syi_mixture_part *part)
+/* What rates are proportional to, but for the temperature. */
+static double weight_of(const struct syi_mixture *m, const struct syi_mixture_part *part, int task)
 {
-    double sum = 0;
+    if (!part) return 1;
+    if (part->rates.n) return part->rates.values[task];
+    return syi_mixing_rate((double)m->dataset[task].counts.entries, 1, (double)part->maximum, 1);
+}
+
+/* Rates of weights in this unit; returns their sum. */
+static double weigh(struct syi_mixture *m, const struct syi_mixture_part *part, double unit)
+{
+    double temperature = part && !part->rates.n ? part->temperature : 1, sum = 0;
     for (int i = 0; i < m->n; i++) {
-        double examples = (double)m->dataset[i].counts.entries;
-        m->rate[i] = !part           ? 1
-                     : part->rates.n ? part->rates.values[i]
-                                     : syi_mixing_rate(examples, 1, (double)part->maximum, part->temperature);
+        m->rate[i] = syi_mixing_rate(weight_of(m, part, i) / unit, 1, 0, temperature);
         sum += m->rate[i];
     }
+    return sum;
+}
+
+static void set_rates(struct syi_mixture *m, const struct syi_mixture_part *part)
+{
+    double sum = weigh(m, part, 1), largest = 0;
+    for (int i = 0; i < m->n; i++) largest = fmax(largest, weight_of(m, part, i));
+    if (!isfinite(sum)) sum = weigh(m, part, largest); /* each at most 1 */
     for (int i = 0; i < m->n; i++) {
         m->rate[i] /= sum;
         if (m->rate[i] > m->rate[m->highest]) m->highest = i;

@@ -144,6 +144,27 @@ Test(data_stream, shares_as_given_and_tempered)
     free_stream(s);
 }
 
+/* Rates whose sum no double holds: given ones, and numbers of examples to the hundredth power. */
+Test(data_stream, shares_of_rates_without_a_sum)
+{
+    struct stream *s = new_stream();
+    double power = pow(2990. / 3000, 100);
+    set(s, "mixture.all.tasks=[a, b, c]");
+    set(s, "mixture.all.rates=[1e308, 1e308, 5e307]");
+    open_mixture(s);
+    check_shares(s, (double[]){0.4, 0.4, 0.2});
+    syi_mixture_close(&s->mixture);
+    write_task(s, "a", 2990, 9);
+    write_task(s, "b", 3000, 12);
+    set(s, "mixture.all.rates=[]");
+    set(s, "mixture.all.temperature=0.01");
+    open_mixture(s);
+    cr_assert_float_eq(s->mixture.rate[0], power / (1 + power), 1e-12, "%g", s->mixture.rate[0]);
+    cr_assert_float_eq(s->mixture.rate[1], 1 / (1 + power), 1e-12, "%g", s->mixture.rate[1]);
+    cr_assert_float_eq(s->mixture.rate[2], 0, 1e-12, "%g", s->mixture.rate[2]);
+    free_stream(s);
+}
+
 /* A rate so small that most windows have no place for it still gets its share of them. */
 Test(data_stream, tiny_shares)
 {
