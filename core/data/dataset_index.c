@@ -231,10 +231,8 @@ static int make_file(struct syi_dataset *d, const struct syi_dataset_place *plac
                      const char *made_from, struct sy_error *err)
 {
     struct writer w = {.d = d, .place = place, .made_from = made_from};
-    const char *name = strrchr(path, '/') + 1;
     w.buffer = syi_alloc(BUFFER_ENTRIES * sizeof *w.buffer, err);
     if (!w.buffer) return SY_ENOMEM;
-    syi_source_remove_stale(place->cache, name, strlen(name));
     int status = syi_file_make(path, write_index, &w, err);
     syi_free(w.buffer);
     return status;
@@ -280,6 +278,8 @@ static int use_file(struct syi_dataset *d, const struct syi_dataset_place *place
     if (status) return status;
     char *path = syi_format("%s/%s-%.16s.index", place->cache, d->form.task->name_of_part, made_from);
     if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
+    const char *name = strrchr(path, '/') + 1;
+    syi_source_remove_stale(place->cache, name, strlen(name)); /* what a killed process left */
     if (!open_file(d, path, made_from)) {
         status = syi_make_folders(place->cache, err);
         if (!status) status = make_file(d, place, path, made_from, err);

@@ -44,16 +44,32 @@ static int unpack(void *path, int fd, const char *name, struct sy_error *err)
     return status;
 }
 
+static int is_unfinished(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && !strcmp(dot, ".tmp");
+}
+
+/* Whether the cache has any such file: one look does for all files of a source. */
+static int has_unfinished(const char *cache)
+{
+    DIR *folder = opendir(cache);
+    int found = 0;
+    for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
+        found = is_unfinished(entry->d_name);
+    if (folder) closedir(folder);
+    return found;
+}
+
 void syi_source_remove_stale(const char *cache, const char *name, size_t same)
 {
     DIR *folder = opendir(cache);
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        const char *dot = strrchr(entry->d_name, '.');
         struct stat info;
         if (strncmp(entry->d_name, name, same) != 0 || !strcmp(entry->d_name, name)) continue;
         if (fstatat(dirfd(folder), entry->d_name, &info, 0) != 0) continue;
-        if (dot && !strcmp(dot, ".tmp") && info.st_mtime > time(NULL) - ABANDONED) continue;
+        if (is_unfinished(entry->d_name) && info.st_mtime > time(NULL) - ABANDONED) continue;
         unlinkat(dirfd(folder), entry->d_name, 0);
     }
     closedir(folder);
@@ -76,7 +92,8 @@ static char *copy_name(const struct syi_source_file *file, size_t *same, struct 
     return name;
 }
 
-static int find_copy(struct syi_source_file *file, const char *cache, struct sy_error *err)
+/* unfinished: the cache may have what a killed process left. */
+static int find_copy(struct syi_source_file *file, const char *cache, int unfinished, struct sy_error *err)
 {
     size_t same;
     struct stat info;
@@ -86,10 +103,12 @@ static int find_copy(struct syi_source_file *file, const char *cache, struct sy_
     file->readable = syi_format("%s/%s", cache, name);
     if (!file->readable) {
         status = syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
-    } else if (stat(file->readable, &info) != 0) {
-        syi_source_remove_stale(cache, name, same); /* other copies of the same path */
-        status = syi_make_folders(cache, err);
-        if (!status) status = syi_file_make(file->readable, unpack, file->path, err);
+    } else {
+        int there = stat(file->readable, &info) == 0;
+        if (!there || unfinished)
+            syi_source_remove_stale(cache, name, same); /* other copies of the same path */
+        if (!there) status = syi_make_folders(cache, err);
+        if (!there && !status) status = syi_file_make(file->readable, unpack, file->path, err);
     }
     syi_free(name);
     return status;
@@ -130,7 +149,7 @@ static int look_at(struct syi_source *source, struct syi_source_file *file, cons
     int status = compression_of(file->path, &compression, err);
     if (status) return status;
     if (compression != SYI_COMPRESSION_NONE) cache = place_of_copies(source, cache);
-    if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, err);
+    if (compression != SYI_COMPRESSION_NONE && cache) return find_copy(file, cache, source->unfinished, err);
     if (compression != SYI_COMPRESSION_NONE)
         return syi_error(err, SY_EINVAL,
                          "%s is compressed with %s, and there is no folder to unpack it into: name one as "
@@ -194,6 +213,7 @@ int syi_source_open(struct syi_source *source, const char *pattern, const char *
     memset(source, 0, sizeof *source);
     source->pattern = syi_strdup(pattern, err);
     if (!source->pattern) return SY_ENOMEM;
+    source->unfinished = cache && *cache && has_unfinished(cache);
     /* A file that is called like a pattern is that file. */
     int status = stat(pattern, &info) == 0 || !strpbrk(pattern, "*?[")
                      ? add_files(source, &source->pattern, 1, 0, cache, err)

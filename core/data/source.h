@@ -18,6 +18,7 @@ struct syi_source {
     char *pattern;
     struct syi_source_file *file; /* [n] */
     int n;
+    int unfinished;  /* 1: the cache had copies that were not whole, perhaps abandoned */
     char *temporary; /* folder of its unpacked copies, if it was opened so and has any */
 };
 #define SYI_SOURCE_TEMPORARY "" /* as cache: a folder below $TMPDIR that goes with the source */
@@ -25,7 +26,8 @@ struct syi_source {
 /* Opens each file to look at it: of several ranks one does so, and the others get what it found (share.h).
  * cache: folder for unpacked copies, made when the first one is; NULL: a compressed file is refused with SY_EINVAL. A copy
  * is made under another name and renamed, so it is whole; one of what the file was before (bytes, modified) is removed and
- * made anew. Of what a pattern finds only regular files count; a path that is there as it is written is no pattern.
+ * made anew, and what a killed process left of a copy is removed. Of what a pattern finds only regular files count; a
+ * path that is there as it is written is no pattern.
  * No file: SY_ENOENT with the pattern; SY_EINVAL: too many, or a path that is no regular file. Owned by the caller:
  * syi_source_close. */
 int syi_source_open(struct syi_source *source, const char *pattern, const char *cache,

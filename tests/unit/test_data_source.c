@@ -4,7 +4,9 @@
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include "base/compress.h"
 #include "data/source.h"
@@ -114,6 +116,16 @@ Test(data_source, what_is_not_there, .init = make_folder, .fini = remove_folder)
     syi_source_close(&source);
 }
 
+/* What a process that was killed so long ago had written of a copy. */
+static void put_unfinished(const char *copy, long seconds_ago)
+{
+    struct utimbuf then = {time(NULL) - seconds_ago, time(NULL) - seconds_ago};
+    char *path = syi_format("%s.%ld-1.tmp", copy, seconds_ago);
+    FILE *file = fopen(path, "w");
+    cr_assert(file && !fclose(file) && !utime(path, &then));
+    syi_free(path);
+}
+
 static void check_copies(enum syi_compression compression)
 {
     struct syi_source source;
@@ -141,6 +153,12 @@ static void check_copies(enum syi_compression compression)
     cr_assert(syi_source_open(&source, at("words.gz"), cache, NULL) == SY_OK);
     expect_text(source.file[0].readable, "another\ttext\n");
     cr_assert(copies() == 1, "the copy of what the file was is still there");
+
+    put_unfinished(source.file[0].readable, 7200);
+    put_unfinished(source.file[0].readable, 60);
+    syi_source_close(&source);
+    cr_assert(syi_source_open(&source, at("words.gz"), cache, NULL) == SY_OK);
+    cr_assert(copies() == 2, "%d files: the copy, and one that may still be written", copies());
     syi_source_close(&source);
 }
 

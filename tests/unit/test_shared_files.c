@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include "base/compress.h"
 #include "base/held_files.h"
@@ -239,6 +240,25 @@ Test(shared_files, a_dataset_is_read_once)
     if (!strstr(syi_compression_libraries(), "gzip")) cr_skip_test("this build has no zlib");
     check_shared(0);
     check_shared(1);
+}
+
+/* What was left of an index when its process was killed goes, though there is a whole one by now. */
+Test(shared_files, an_index_that_was_never_finished)
+{
+    struct example_files f;
+    struct syi_dataset d;
+    struct syi_dataset_place place = {.cache = f.cache};
+    struct utimbuf long_ago = {1, 1};
+    if (!strstr(syi_compression_libraries(), "gzip")) cr_skip_test("this build has no zlib");
+    open_files(&f, &d);
+    char *left = syi_format("%s.1-1.tmp", d.index_path);
+    cr_assert(left && !fclose(fopen(left, "w")) && !utime(left, &long_ago));
+    syi_dataset_close(&d);
+    cr_assert(syi_dataset_open(&d, &f.form, f.pattern, &place, NULL) == SY_OK);
+    cr_assert(access(left, F_OK) != 0);
+    syi_free(left);
+    syi_dataset_close(&d);
+    free(f.config);
 }
 
 Test(shared_files, a_task_is_read_once)
