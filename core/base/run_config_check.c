@@ -426,6 +426,10 @@ static int check_mixtures(const struct syi_config *config, struct sy_error *err)
     if (!status && config->data.warm_examples && syi_config_mixture(config))
         status = syi_error(err, SY_EINVAL,
                            "data.warm_examples: a mixture has no short examples first: set it to 0");
+    if (!status && config->data.warm_examples &&
+        syi_config_task(config)->objective == SYI_OBJECTIVE_PREFIX_LM)
+        status = syi_error(err, SY_EINVAL,
+                           "data.warm_examples: a prefix ends somewhere else in each epoch: set it to 0");
     return status;
 }
 

@@ -204,6 +204,8 @@ wrong 2 'eval: backend null computes nothing' "$program" eval good --file valid.
 wrong 2 'predict: backend null computes nothing' "$program" predict good --backend null
 untouched none
 wrong 2 'train.microbatches = 3 must divide data.batch_size = 32' tiny parts --set train.microbatches=3
+wrong 2 'data.warm_examples: a prefix ends somewhere else in each epoch: set it to 0' tiny prefix --set data.warm_examples=9 \
+    --set data.warm_max_target=9 --set task.words.objective=prefix_lm --set 'task.words.inputs={input}' --set 'task.words.metrics=[]'
 wrong 2 'a beam search draws nothing' tiny beams --set decode.beams=4 --set decode.temperature=1
 wrong 2 'model.vocab_size = 200 is less than the 259 ids' tiny small --set model.vocab_size=200
 wrong 1 'this CPU and build have' env SWITCHYARD_CPU_VARIANT=abacus "$program" predict good
