@@ -16,13 +16,6 @@ static const char no_locks[] = "unix-none";
 
 /* ---- which file ---- */
 
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash) return syi_format(".");
-    return syi_format("%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
 /* 0: a lock of the kind SQLite uses cannot be had on the open file, errno says why. SQLite takes some of these errors for
  * a lock of another program. -1, no file: what is wrong there is SQLite's to say. */
 static int can_lock(int fd, short type)
@@ -76,7 +69,7 @@ static char *temporary_folder(struct sy_error *err)
 /* The file of a folder that belongs to this run directory, wherever the program is started. */
 static int set_local(struct syi_place *place, const char *folder, struct sy_error *err)
 {
-    char *run = folder_of(place->home), *full = run ? realpath(run, NULL) : NULL, hex[65];
+    char *run = syi_file_parent(place->home, err), *full = run ? realpath(run, NULL) : NULL, hex[65];
     int status = SY_OK;
 
     if (run && !full) status = syi_error_system(err, "metrics: cannot find %s", run);
@@ -123,8 +116,8 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
         status = syi_make_folders(folder, err);
         return status ? status : set_local(place, folder, err);
     }
-    run = folder_of(home);
-    if (!run) return syi_error(err, SY_ENOMEM, "out of memory");
+    run = syi_file_parent(home, err);
+    if (!run) return SY_ENOMEM;
     if (!syi_place_can_lock_in(run)) status = syi_place_leave_home(place, strerror(errno), err);
     syi_free(run);
     return status;
@@ -137,61 +130,99 @@ void syi_place_free(struct syi_place *place)
     memset(place, 0, sizeof(*place));
 }
 
-/* ---- copying ---- */
+/* ---- having the file alone ---- */
 
-static int copy_pages(sqlite3 *from, struct syi_database *to, struct sy_error *err)
+/* The mode is set when the lock is there: two that wait in it would each keep the other from it. */
+int syi_place_hold(const struct syi_database *database, struct sy_error *err)
 {
-    sqlite3_backup *backup;
-    int code = sqlite3_open_v2(to->path, &to->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, no_locks);
-
-    if (code == SQLITE_OK) code = sqlite3_exec(to->db, "PRAGMA journal_mode = OFF", NULL, NULL, NULL);
-    backup = code == SQLITE_OK ? sqlite3_backup_init(to->db, "main", from, "main") : NULL;
-    if (backup) {
-        sqlite3_backup_step(backup, -1);
-        code = sqlite3_backup_finish(backup);
-    }
-    if (backup && code == SQLITE_OK) return SY_OK;
-    return syi_error(err, SY_EIO, "metrics: cannot copy the database to %s: %s", to->path,
-                     code == SQLITE_OK ? sqlite3_errmsg(to->db) : sqlite3_errstr(code));
+    return syi_database_run(database, "BEGIN EXCLUSIVE; PRAGMA locking_mode = EXCLUSIVE; COMMIT", "lock",
+                            err);
 }
 
-static int sync_file(const char *path, struct sy_error *err)
+int syi_place_share(const struct syi_database *database, struct sy_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), failed = fd < 0 || fsync(fd) != 0;
-    int status = failed ? syi_error_system(err, "metrics: cannot sync %s", path) : SY_OK;
-    if (fd >= 0) close(fd);
+    /* the lock is given up after the next time that the file is read */
+    return syi_database_run(database, "PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_master",
+                            "read", err);
+}
+
+int syi_place_open(struct syi_place *place, int milliseconds, struct syi_database *database,
+                   struct sy_error *err)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status = SY_OK, removed = 1;
+
+    place->made = place->fetched = 0;
+    database->path = place->path;
+    /* whoever had it may have removed it while it was waited for: then there is another, or a new one */
+    while (!status && removed) {
+        sqlite3_close(database->db);
+        if (sqlite3_open_v2(database->path, &database->db, flags, NULL) != SQLITE_OK)
+            return syi_database_error(database, "open", err);
+        sqlite3_busy_timeout(database->db, milliseconds);
+        removed = 0;
+        if (place->local) status = syi_place_hold(database, err);
+        if (place->local) sqlite3_file_control(database->db, "main", SQLITE_FCNTL_HAS_MOVED, &removed);
+    }
     return status;
 }
 
-/* To another name, synced and renamed. */
-static int copy_database(sqlite3 *from, const char *path, struct sy_error *err)
-{
-    char *part = syi_format("%s.tmp", path), *folder = folder_of(path);
-    struct syi_database to = {.path = part};
-    int status = part && folder ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
+/* ---- copying ---- */
 
-    if (!status) {
-        unlink(part);
-        status = copy_pages(from, &to, err);
-        sqlite3_close(to.db);
-    }
-    if (!status) status = sync_file(part, err);
-    if (!status && rename(part, path) != 0)
-        status = syi_error_system(err, "metrics: cannot rename %s to %s", part, path);
+/* What a journal belongs to was removed or is replaced as a whole: rolled back into another file it would damage that. */
+static void remove_journal(const char *path)
+{
+    char *journal = syi_format("%s-journal", path);
+    if (journal) unlink(journal);
+    syi_free(journal);
+}
+
+static int copy_pages(sqlite3 *from, const struct syi_database *to, struct sy_error *err)
+{
+    sqlite3_backup *backup = sqlite3_backup_init(to->db, "main", from, "main");
+
+    if (backup) sqlite3_backup_step(backup, -1);
+    if (backup && sqlite3_backup_finish(backup) == SQLITE_OK) return SY_OK;
+    return syi_database_error(to, "copy the database to", err);
+}
+
+static int fill_copy(void *from, int fd, const char *name, struct sy_error *err)
+{
+    struct syi_database to = {.path = name};
+    int status = SY_OK;
+
+    (void)fd;
+    if (sqlite3_open_v2(name, &to.db, SQLITE_OPEN_READWRITE, no_locks) != SQLITE_OK)
+        status = syi_database_error(&to, "open", err);
+    if (!status) status = syi_database_run(&to, "PRAGMA journal_mode = OFF", "open", err);
+    if (!status) status = copy_pages(from, &to, err);
+    sqlite3_close(to.db);
+    return status;
+}
+
+int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
+                        struct sy_error *err)
+{
+    char *folder;
+    int status;
+
+    if (!place->local) return SY_OK;
+    folder = syi_file_parent(place->home, err);
+    if (!folder) return SY_ENOMEM;
+    /* nobody writes before the copy has its name: of two that copy, none brings less than the one before */
+    status = syi_database_run(database, "BEGIN; SELECT count(*) FROM sqlite_master", "read", err);
+    if (!status) remove_journal(place->home);
+    if (!status) status = syi_file_make(place->home, fill_copy, database->db, err);
     if (!status) status = syi_file_sync_folder(folder, err);
-    syi_free(part);
+    sqlite3_exec(database->db, "ROLLBACK", NULL, NULL, NULL);
     syi_free(folder);
     return status;
 }
 
-int syi_place_copy_home(const struct syi_place *place, sqlite3 *db, struct sy_error *err)
-{
-    return place->local ? copy_database(db, place->home, err) : SY_OK;
-}
-
 void syi_place_discard(const struct syi_place *place)
 {
-    if (place->local) unlink(place->path);
+    if (!place->local) return;
+    remove_journal(place->path);
+    unlink(place->path);
 }
 
 /* ---- finding it again ---- */
@@ -220,50 +251,64 @@ static int last_start(sqlite3 *db, char text[START_BYTES])
     return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-static int has_start(sqlite3 *db, const char *text)
+/* Of a damaged copy only the trouble with it is known; it is moved aside as if there had been none. */
+static int read_home(const char *path, int may_move, sqlite3 **db, char start[START_BYTES],
+                     struct sy_error *err)
 {
-    sqlite3_stmt *query = NULL;
-    int there = 0;
-
-    if (sqlite3_prepare_v2(db, "SELECT 1 FROM run WHERE attempt || ' ' || time || ' ' || host = ?1", -1,
-                           &query, NULL) == SQLITE_OK) {
-        sqlite3_bind_text(query, 1, text, -1, SQLITE_STATIC);
-        there = sqlite3_step(query) == SQLITE_ROW;
-    }
-    sqlite3_finalize(query);
-    return there;
-}
-
-/* Whether the local file is there and knows that start: then it has gone on from the copy. */
-static int has_gone_on(const char *path, const char *start)
-{
-    sqlite3 *db = NULL;
-    int there = access(path, F_OK) == 0 &&
-                sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK && has_start(db, start);
-    sqlite3_close(db);
-    return there;
-}
-
-int syi_place_fetch(struct syi_place *place, struct sy_error *err)
-{
-    struct syi_database home = {.path = place->home};
-    char start[START_BYTES] = "";
+    struct syi_database home = {.path = path};
+    struct sy_error reason = {.code = SY_OK};
     int status = SY_OK;
 
-    if (!place->local) return SY_OK;
-    place->made = access(place->path, F_OK) != 0;
-    if (access(place->home, F_OK) != 0) return SY_OK;
+    *start = 0;
+    if (access(path, F_OK) != 0) return SY_OK;
     /* writing: a journal that a killed writer left is rolled back, or it would spoil the next copy */
-    if (sqlite3_open_v2(place->home, &home.db, SQLITE_OPEN_READWRITE, no_locks) != SQLITE_OK ||
+    if (sqlite3_open_v2(path, &home.db, SQLITE_OPEN_READWRITE, no_locks) != SQLITE_OK ||
         last_start(home.db, start) != SQLITE_OK)
-        status = syi_database_error(&home, "read", err);
-    if (!status && *start && !has_gone_on(place->path, start))
-        status = copy_database(home.db, place->path, err);
-    sqlite3_close(home.db);
+        status = syi_database_error(&home, "read", &reason);
+    *db = home.db;
+    if (status == SY_EFORMAT && may_move) return syi_place_move_aside(path, "corrupt", &reason, err);
+    return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
+}
+
+/* Whether the local file knows that start: then it has gone on from the copy. */
+static int has_start(const struct syi_database *database, const char *text, int *there, struct sy_error *err)
+{
+    sqlite3_stmt *query = NULL;
+    int status = syi_database_prepare(
+        database, "SELECT count(*) FROM run WHERE attempt || ' ' || time || ' ' || host = ?1", &query, err);
+
+    if (status) return status;
+    sqlite3_bind_text(query, 1, text, -1, SQLITE_STATIC);
+    if (sqlite3_step(query) == SQLITE_ROW)
+        *there = sqlite3_column_int(query, 0) > 0;
+    else
+        status = syi_database_error(database, "read", err);
+    sqlite3_finalize(query);
     return status;
 }
 
-/* ---- a damaged file ---- */
+int syi_place_fetch(struct syi_place *place, const struct syi_database *database, int may_move,
+                    struct sy_error *err)
+{
+    char start[START_BYTES];
+    sqlite3 *home = NULL;
+    int64_t n_objects = 0;
+    int knows = 0, status;
+
+    if (!place->local) return SY_OK;
+    status = syi_database_ask(database, "SELECT count(*) FROM sqlite_master", &n_objects, err);
+    if (!status) place->made = !n_objects;
+    if (!status) status = read_home(place->home, may_move, &home, start, err);
+    if (!status && *start && n_objects) status = has_start(database, start, &knows, err);
+    if (!status && *start && !knows) {
+        place->fetched = 1;
+        status = copy_pages(home, database, err);
+    }
+    sqlite3_close(home);
+    return status;
+}
+
+/* ---- a file in the way ---- */
 
 static int move_file(const char *path, const char *suffix, const char *to, struct sy_error *err)
 {
@@ -271,25 +316,34 @@ static int move_file(const char *path, const char *suffix, const char *to, struc
     int status = from && target ? SY_OK : syi_error(err, SY_ENOMEM, "out of memory");
 
     if (!status && rename(from, target) != 0 && errno != ENOENT)
-        status = syi_error_system(err, "metrics: cannot move %s, which is damaged, to %s", from, target);
+        status = syi_error_system(err, "metrics: cannot move %s out of the way, to %s", from, target);
     syi_free(from);
     syi_free(target);
     return status;
 }
 
-int syi_place_move_aside(const char *path, const struct sy_error *damage, struct sy_error *err)
+int syi_place_move_aside(const char *path, const char *word, const struct sy_error *why, struct sy_error *err)
 {
     char *to = NULL;
     int status;
 
     for (int n = 1; !to || access(to, F_OK) == 0; n++) {
         syi_free(to);
-        to = syi_format("%s.corrupt-%d", path, n);
+        to = syi_format("%s.%s-%d", path, word, n);
         if (!to) return syi_error(err, SY_ENOMEM, "out of memory");
     }
     status = move_file(path, "-journal", to, err);
     if (!status) status = move_file(path, "", to, err);
-    if (!status) syi_log(SY_LOG_WARN, "%s; it is kept as %s and a new one begins", damage->text, to);
+    if (!status) syi_log(SY_LOG_WARN, "%s; it is kept as %s and a new one begins", why->text, to);
     syi_free(to);
     return status;
+}
+
+int syi_place_begin(const struct syi_place *place, struct sy_error *err)
+{
+    struct sy_error why = {.code = SY_OK};
+
+    if (!place->local || access(place->path, F_OK) != 0 || access(place->home, F_OK) == 0) return SY_OK;
+    syi_error(&why, SY_EEXIST, "metrics: %s is of a run that was in this directory before", place->path);
+    return syi_place_move_aside(place->path, "removed", &why, err);
 }

@@ -7,10 +7,11 @@
 #include "metrics/database.h"
 
 struct syi_place {
-    char *home; /* RUN_DIR/metrics.db */
-    char *path; /* where the database is written: home, or a file of another folder */
-    int local;  /* 1: the latter */
-    int made;   /* 1: it was not there before it was fetched */
+    char *home;  /* RUN_DIR/metrics.db */
+    char *path;  /* where the database is written: home, or a file of another folder */
+    int local;   /* 1: the latter */
+    int made;    /* 1: it was not there before it was fetched */
+    int fetched; /* 1: what is in it came from home */
 };
 
 /* folder: metrics.dir; NULL or "": the run directory, or, with a warning that says so, a folder below $TMPDIR or /tmp
@@ -21,13 +22,28 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
 int syi_place_leave_home(struct syi_place *place, const char *why, struct sy_error *err) SYI_MUST_CHECK;
 void syi_place_free(struct syi_place *place); /* zeroed: does nothing */
 
-/* Before the database is opened: the copy in the run directory comes to the local path, unless the file that is there
- * has gone on from it (a run that was killed here). Nothing to do where the place is not local. SY_EFORMAT: the copy in
- * the run directory is damaged. */
-int syi_place_fetch(struct syi_place *place, struct sy_error *err) SYI_MUST_CHECK;
-/* Copies the open database to the run directory: that has the old or the new copy, never a part. */
-int syi_place_copy_home(const struct syi_place *place, sqlite3 *db, struct sy_error *err) SYI_MUST_CHECK;
-/* Removes the local file, which was closed and copied home. */
+/* A local file is used by the training and by evaluations beside it. None may find it half made, replace what another
+ * wrote, or lose rows with a file that another removes: it is filled, and removed, by whoever holds it alone. */
+
+/* Before a run that begins afresh, without a copy in the run directory: a local file is of another that had this
+ * directory, and is moved aside. */
+int syi_place_begin(const struct syi_place *place, struct sy_error *err) SYI_MUST_CHECK;
+/* Opens the file, made if it is not there; a local one is held. milliseconds: that a locked one is waited for, then and
+ * later. database: zeroed; also after an error the caller closes it. */
+int syi_place_open(struct syi_place *place, int milliseconds, struct syi_database *database,
+                   struct sy_error *err) SYI_MUST_CHECK;
+/* From now on no other process reads or writes the file, until it is shared or closed. Outside a transaction. */
+int syi_place_hold(const struct syi_database *database, struct sy_error *err) SYI_MUST_CHECK;
+int syi_place_share(const struct syi_database *database, struct sy_error *err) SYI_MUST_CHECK;
+/* The copy in the run directory comes into the held file, unless that has gone on from it (a run that was killed here).
+ * Nothing to do where the place is not local. A copy that is damaged is moved aside if it may be, else SY_EFORMAT. */
+int syi_place_fetch(struct syi_place *place, const struct syi_database *database, int may_move,
+                    struct sy_error *err) SYI_MUST_CHECK;
+/* Copies the open database to the run directory: that has the old or the new copy, never a part. Outside a
+ * transaction. */
+int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
+                        struct sy_error *err) SYI_MUST_CHECK;
+/* Removes the local file, which is held and was copied home. */
 void syi_place_discard(const struct syi_place *place);
 
 /* Whether SQLite can lock the file; no connection of this process to it may be open. */
@@ -35,9 +51,9 @@ int syi_place_can_lock(const char *path);
 /* Whether a new file of the folder can be locked so; 0 with errno. 1 also where none can be made. */
 int syi_place_can_lock_in(const char *folder);
 
-/* Moves a damaged database and its journal, which SQLite finds by its name, to the first free PATH.corrupt-N, and says
- * so. damage: what is wrong with it. */
-int syi_place_move_aside(const char *path, const struct sy_error *damage,
+/* Moves a database and its journal, which SQLite finds by its name, to the first free PATH.WORD-N, and says so. why: what
+ * is wrong with it. */
+int syi_place_move_aside(const char *path, const char *word, const struct sy_error *why,
                          struct sy_error *err) SYI_MUST_CHECK;
 
 #endif

@@ -60,6 +60,7 @@ struct store {
     struct lost lost;         /* rows that were refused and that no event tells of yet */
     int warned_copy;          /* the user heard of a failed copy; the writer's */
     struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
+    int alone;                /* nobody else writes since the last copy; the writer's */
     int noted_wait;           /* an event says that training waited */
     unsigned char *counts;    /* (counts_room) arrays of put_routing */
     size_t counts_room;
@@ -154,9 +155,13 @@ static void write_patiently(struct store *store, uint64_t from, uint64_t to, str
 static void copy_home(struct store *store)
 {
     struct sy_error reason = {.code = SY_OK};
+    int status;
 
     if (!store->place.local || store->n_copied == store->n_written) return;
-    if (!syi_place_copy_home(&store->place, store->database.db, &reason))
+    sqlite3_busy_timeout(store->database.db, OPEN_MILLISECONDS); /* an evaluation may be at it */
+    status = syi_place_copy_home(&store->place, &store->database, &reason);
+    sqlite3_busy_timeout(store->database.db, TRY_MILLISECONDS);
+    if (!status)
         store->n_copied = store->n_written;
     else if (!store->warned_copy++)
         syi_log(SY_LOG_WARN, "%s; it is tried again with the next checkpoint", reason.text);
@@ -188,6 +193,9 @@ static void *run_writer(void *arg)
         if (failure.code == SY_OK && wants_copy(store, from, to)) copy_home(store);
         syi_queue_release(&store->queue, to, &failure);
     }
+    /* before the last copy, or an evaluation might write between that and the end of the file */
+    sqlite3_busy_timeout(store->database.db, CLOSE_SECONDS * 1000);
+    store->alone = store->place.local && failure.code == SY_OK && !syi_place_hold(&store->database, NULL);
     copy_home(store);
     return NULL;
 }
@@ -414,9 +422,8 @@ static int close_store(void *arg, struct sy_error *err)
     if (!status && store->uncopied.code)
         status = syi_error(err, store->uncopied.code, "%s; all rows are in %s", store->uncopied.text,
                            store->place.path);
-    disconnect(store);
     /* a file that was there before an evaluation may be that of a training that still runs */
-    if (!status && (!store->append || store->place.made)) syi_place_discard(&store->place);
+    if (!status && store->alone && (!store->append || store->place.made)) syi_place_discard(&store->place);
     free_store(store);
     return status;
 }
@@ -452,58 +459,59 @@ static int begin_attempt(struct store *store, const struct syi_store_options *op
     return status;
 }
 
+/* An evaluation has a local file alone until it ends, which is soon; training shares it as soon as it stands. */
 static int connect_database(struct store *store, const struct syi_store_options *options,
                             struct sy_error *err)
 {
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status;
     struct syi_database *database = &store->database;
+    int status = syi_place_open(&store->place, OPEN_MILLISECONDS, database, err);
 
-    database->path = store->place.path;
-    if (sqlite3_open_v2(database->path, &database->db, flags, NULL) != SQLITE_OK ||
-        syi_expert_counts_register(database->db) != SQLITE_OK)
-        return syi_database_error(database, "open", err);
-    sqlite3_busy_timeout(database->db, OPEN_MILLISECONDS);
-    status = syi_database_run(database, "PRAGMA journal_mode = DELETE", "open", err);
-    if (status == SY_OK) status = syi_database_run(database, "BEGIN IMMEDIATE", "write", err);
-    if (status == SY_OK) status = syi_schema_prepare(database, err);
-    if (status == SY_OK) status = begin_attempt(store, options, err);
-    if (status == SY_OK) status = syi_database_run(database, "COMMIT", "write", err);
-    if (status == SY_OK) status = syi_rows_open(&store->rows, database, err);
+    if (!status && syi_expert_counts_register(database->db) != SQLITE_OK)
+        status = syi_database_error(database, "open", err);
+    if (!status) status = syi_place_fetch(&store->place, database, !options->append, err);
+    if (!status) status = syi_database_run(database, "PRAGMA journal_mode = DELETE", "open", err);
+    if (!status) status = syi_database_run(database, "BEGIN IMMEDIATE", "write", err);
+    if (!status) status = syi_schema_prepare(database, err);
+    if (!status) status = begin_attempt(store, options, err);
+    if (!status) status = syi_database_run(database, "COMMIT", "write", err);
+    if (!status) status = syi_rows_open(&store->rows, database, err);
+    /* the copy of a run knows its last start, by which a later start sees which file is the newer one */
+    if (!status) status = syi_place_copy_home(&store->place, database, err);
+    if (!status && store->place.local && !options->append) status = syi_place_share(database, err);
     store->current = store->attempt;
-    sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
+    if (!status) sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
     return status;
 }
 
-/* What is damaged is moved aside once; what comes then is made anew. */
-static int fetch(struct store *store, const struct syi_store_options *options, struct sy_error *err)
+static int is_damaged(const struct store *store)
 {
-    struct sy_error reason = {.code = SY_OK};
-    int status = syi_place_fetch(&store->place, &reason);
-
-    if (status == SY_EFORMAT && !options->append)
-        return syi_place_move_aside(store->place.home, &reason, err);
-    return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
+    int code = sqlite3_errcode(store->database.db) & 0xff;
+    return code == SQLITE_NOTADB || code == SQLITE_CORRUPT;
 }
 
+/* What is damaged is moved aside, and what comes then is made anew. A local file comes once more from the run directory,
+ * where a sound copy may be; what came from there was damaged there, too. */
 static int open_database(struct store *store, const struct syi_store_options *options, struct sy_error *err)
 {
-    struct sy_error reason = {.code = SY_OK};
-    int status = fetch(store, options, err), code;
+    enum { FILES = 3 }; /* the local one, the copy in the run directory, and what came from there */
+    int status = options->append || options->start_step >= 0 ? SY_OK : syi_place_begin(&store->place, err);
 
-    if (status) return status;
-    status = connect_database(store, options, &reason);
-    code = sqlite3_errcode(store->database.db) & 0xff;
-    if (status && !store->place.local && syi_database_cannot_lock(&store->database)) {
-        status = syi_place_leave_home(&store->place, sqlite3_errmsg(store->database.db), err);
+    for (int n = 0; !status; n++) {
+        struct sy_error reason = {.code = SY_OK};
+        const struct syi_place *place = &store->place;
+        int failed = connect_database(store, options, &reason);
+        if (!failed) return SY_OK;
+        if (!place->local && syi_database_cannot_lock(&store->database)) {
+            status = syi_place_leave_home(&store->place, sqlite3_errmsg(store->database.db), err);
+            disconnect(store);
+            return status ? status : open_database(store, options, err);
+        }
+        if (options->append || !is_damaged(store) || n == FILES)
+            return syi_error(err, failed, "%s", reason.text);
+        status = syi_place_move_aside(place->fetched ? place->home : place->path, "corrupt", &reason, err);
         disconnect(store);
-        return status ? status : open_database(store, options, err);
     }
-    if (status && !options->append && (code == SQLITE_NOTADB || code == SQLITE_CORRUPT)) {
-        disconnect(store);
-        status = syi_place_move_aside(store->place.path, &reason, err);
-        return status ? status : connect_database(store, options, err);
-    }
-    return status ? syi_error(err, status, "%s", reason.text) : SY_OK;
+    return status;
 }
 
 static int open_parts(struct store *store, const char *path, const struct syi_store_options *options,
@@ -515,9 +523,9 @@ static int open_parts(struct store *store, const char *path, const struct syi_st
     if (bytes < LEAST_QUEUE) bytes = LEAST_QUEUE;
     if (!status) status = syi_queue_create(&store->queue, bytes, PUT_SECONDS, err);
     if (!status) status = open_database(store, options, err);
-    /* the copy of a run knows its last start, by which a later start sees which file is the newer one */
-    if (!status) status = syi_place_copy_home(&store->place, store->database.db, err);
-    return status ? status : syi_thread_start(&store->writer, "metrics", run_writer, store, err);
+    if (!status) status = syi_thread_start(&store->writer, "metrics", run_writer, store, err);
+    if (status && store->place.made) syi_place_discard(&store->place);
+    return status;
 }
 
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,

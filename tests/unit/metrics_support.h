@@ -4,6 +4,8 @@
 #define METRICS_SUPPORT_H
 
 #include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "data_support.h"
 #include "metrics/expert_counts.h"
@@ -48,6 +50,19 @@ static inline void change(const char *path, const char *sql)
     sqlite3 *db = open_reader(path);
     cr_assert(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(db));
     sqlite3_close(db);
+}
+
+/* Leaves the journal of a transaction that was killed. */
+static inline void write_and_die(const char *path)
+{
+    static const char sql[] =
+        "PRAGMA cache_size = 1; BEGIN; UPDATE metric SET value = 2; INSERT INTO event (attempt, time, step, kind, "
+        "text) SELECT 1, '', 1, 'note', hex(zeroblob(9000)) FROM metric, metric LIMIT 20";
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) _exit(sqlite3_exec(open_reader(path), sql, NULL, NULL, NULL));
+    cr_assert(waitpid(child, &status, 0) == child && status == 0);
 }
 
 #endif
