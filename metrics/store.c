@@ -46,13 +46,15 @@ struct store {
     struct syi_rows rows;
     struct syi_queue queue;
     int append;
-    int64_t attempt; /* of this start */
-    int64_t current; /* of what is put now: a later one once the run has gone back */
-    int64_t step;    /* of the last record */
+    int64_t attempt;  /* of this start */
+    int64_t current;  /* of what is put now: a later one once the run has gone back */
+    int64_t step;     /* of the last record */
+    int back_pending; /* 1: the run went back to back_step, which was refused: no row may come before it */
+    int64_t back_step;
     uint64_t
         n_written; /* records on disk, and of them those in the run directory's copy; the writer's while it runs */
     uint64_t n_copied;
-    uint64_t n_copies_refused;
+    uint64_t n_no_rows; /* refusals of what is no row */
     int doubtful; /* 1: the last transaction failed at its end, and may be on disk all the same; the writer's */
     atomic_int
         told; /* the user heard that rows wait, from the writer or the training thread, or is to hear of the
@@ -258,18 +260,34 @@ static void tell_lost(struct store *store)
     if (put_event(store, store->step, "rows_lost", text, NULL)) store->lost = lost;
 }
 
+/* A way back that was refused comes before the next row, which would else seem to be of the attempt that was left. */
+static int put_pending_back(struct store *store, struct sy_error *err)
+{
+    const struct syi_queue_record record = {
+        .kind = SYI_RECORD_BACK, .attempt = store->current + 1, .step = store->back_step, .time = now()};
+    int status = store->back_pending ? syi_queue_put(&store->queue, record, NULL, 0, err) : SY_OK;
+
+    if (status || !store->back_pending) return status;
+    store->current++;
+    store->back_pending = 0;
+    return SY_OK;
+}
+
 static int put(struct store *store, struct syi_queue_record record, const struct syi_part *part, int n_parts,
                struct sy_error *err)
 {
     struct sy_error reason = {.code = SY_OK};
-    int status;
+    int is_row = record.kind != SYI_RECORD_COPY && record.kind != SYI_RECORD_BACK;
+    int status = put_pending_back(store, &reason);
 
-    if (record.kind != SYI_RECORD_BACK) record.attempt = store->current;
+    record.attempt = store->current;
     record.time = now();
     if (record.kind != SYI_RECORD_COPY) store->step = record.step;
-    status = syi_queue_put(&store->queue, record, part, n_parts, &reason);
+    if (!status && record.kind != SYI_RECORD_BACK)
+        status = syi_queue_put(&store->queue, record, part, n_parts, &reason);
     int may_recover = status == SY_EBUSY || status == SY_ENOMEM;
-    if (may_recover && record.kind != SYI_RECORD_COPY) note_lost(&store->lost, record.step);
+    if (may_recover && is_row) note_lost(&store->lost, record.step);
+    if (status && !is_row) store->n_no_rows++;
     if (status)
         atomic_store(&store->told, 1); /* that they are lost, which whoever gave them tells, is more */
     if (status) return syi_error(err, status, "%s", reason.text);
@@ -343,10 +361,10 @@ static int put_eval(void *arg, int64_t step, const char *task, const char *name,
 static int put_back(void *arg, int64_t step, struct sy_error *err)
 {
     struct store *store = arg;
-    struct syi_queue_record record = {.kind = SYI_RECORD_BACK, .attempt = store->current + 1, .step = step};
-    int status = put(store, record, NULL, 0, err);
-    if (!status) store->current++;
-    return status;
+
+    if (!store->back_pending || step < store->back_step) store->back_step = step;
+    store->back_pending = 1;
+    return put(store, (struct syi_queue_record){.kind = SYI_RECORD_BACK, .step = step}, NULL, 0, err);
 }
 
 static int put_example(void *arg, int64_t step, const struct syi_sink_example *example, struct sy_error *err)
@@ -365,10 +383,7 @@ static int flush(void *arg, double seconds, struct sy_error *err)
 
     if (store->place.local)
         status = put(store, (struct syi_queue_record){.kind = SYI_RECORD_COPY}, NULL, 0, err);
-    if (status) {
-        store->n_copies_refused++;
-        return status;
-    }
+    if (status) return status;
     return syi_queue_flush(&store->queue, seconds, err);
 }
 
@@ -408,12 +423,13 @@ static int close_store(void *arg, struct sy_error *err)
     uint64_t missing;
     int status;
 
+    (void)!put_pending_back(store, NULL); /* refused at the end it counts as a row that is missing */
     if (store->lost.n) tell_lost(store);
     tell_waits(store);
     syi_queue_close(&store->queue, CLOSE_SECONDS);
     pthread_join(store->writer, NULL);
     status = syi_queue_flush(&store->queue, 0, &reason); /* nothing is left to write: this says how it went */
-    missing = store->queue.n_put + store->queue.n_refused - store->n_copies_refused - store->n_written;
+    missing = store->queue.n_put + store->queue.n_refused - store->n_no_rows - store->n_written;
     if (!status && missing)
         status =
             syi_error(&reason, SY_EBUSY, "metrics: %s could not be written for long", store->database.path);

@@ -350,14 +350,18 @@ Test(metrics_store, a_full_queue_is_told_once)
 }
 
 /* A reader that stays until rows are refused: the writer's word of a wait keeps nobody from hearing of it, and once rows are
- * taken again an event says which are missing. */
+ * taken again an event says which are missing. A way back that is refused meanwhile comes before them: the rows that it takes
+ * back are not those of the run. */
 Test(metrics_store, lost_rows_are_an_event, .timeout = 60)
 {
     const char *path = fresh_path("metrics.db");
     struct syi_store_options options = {.start_step = -1, .config = "", .queue_bytes = 64 << 10};
     struct syi_metric_sink sink;
+    struct sy_error err = {0};
+    char text[100];
     sqlite3 *db;
     int64_t step = 0, first;
+    int refused = 1;
 
     cr_assert(syi_store_open(path, &options, &sink, NULL) == SY_OK);
     db = open_reader(path);
@@ -365,11 +369,19 @@ Test(metrics_store, lost_rows_are_an_event, .timeout = 60)
     while (sink.metric(sink.arg, ++step, "loss", 1, NULL) == SY_OK)
         ;
     first = step;
-    for (int i = 0; i < 9; i++) cr_assert(sink.metric(sink.arg, ++step, "loss", 1, NULL) == SY_EBUSY);
+    for (int i = 0; i < 9; i++, refused++)
+        cr_assert(sink.metric(sink.arg, ++step, "loss", 1, NULL) == SY_EBUSY);
+    cr_assert(sink.back(sink.arg, 9, NULL) == SY_EBUSY);
+    cr_assert(sink.back(sink.arg, 5, NULL) == SY_EBUSY);
     sqlite3_close(db);
-    while (sink.metric(sink.arg, step + 1, "loss", 1, NULL) == SY_EBUSY)
+    for (; sink.metric(sink.arg, step + 1, "loss", 1, NULL) == SY_EBUSY; refused++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    cr_assert(sink.close(sink.arg, NULL) == SY_EBUSY);
+    cr_assert(sink.close(sink.arg, &err) == SY_EBUSY);
+    snprintf(text, sizeof(text), "; %d rows are not in it", refused);
+    cr_assert(strstr(err.text, text), "%s, not %d", err.text, refused);
+    cr_assert(ask(path, "SELECT start_step FROM run WHERE attempt = 2") == 5);
+    cr_assert(ask(path, "SELECT count(*) FROM run") == 2);
+    cr_assert(ask(path, "SELECT count(*) FROM valid_metric") == 6);
     cr_assert(ask(path, "SELECT count(*) FROM event WHERE kind = 'rows_lost'") == 1);
     cr_assert(ask(path, "SELECT substr(text, 1, instr(text, ' ')) + 0 FROM event WHERE kind = 'rows_lost'") >=
               10);

@@ -40,7 +40,8 @@ struct syi_metric_sink {
      * it. */
     int (*eval_routing)(void *arg, int64_t step, const char *task, const char *layer, int n_experts,
                         const int64_t *tokens, const int64_t *dropped, struct sy_error *err);
-    /* The run goes back to this step: what was given of later ones stays, but is no part of the run any more. */
+    /* The run goes back to this step: what was given of later ones stays, but is no part of the run any more. SY_EBUSY:
+     * it is made up for before anything later is kept. */
     int (*back)(void *arg, int64_t step, struct sy_error *err);
     /* Returns when all that was given is on disk, or after so many seconds: SY_EBUSY, and nothing is lost. 0:
      * asks for it and does not wait. */
