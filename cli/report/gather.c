@@ -88,8 +88,11 @@ int cli_report_open(struct cli_report_run *run, struct sy_error *err)
     syi_free(file);
     if (!status)
         status = ask(&g, "SELECT time, version, host, config FROM run ORDER BY attempt", take_attempt, err);
-    if (!status) status = ask(&g, "SELECT max(step) FROM metric", take_range, err);
-    if (!status) status = ask(&g, "SELECT max(step) FROM eval", take_range, err);
+    /* by the newest attempt, from an index: of a long run the largest of all takes long */
+    if (!status)
+        status = ask(&g, "SELECT step FROM valid_metric ORDER BY attempt DESC, step DESC LIMIT 1", take_range,
+                     err);
+    if (!status) status = ask(&g, "SELECT max(step) FROM valid_eval", take_range, err);
     syi_run_state_read(run->path, &state);
     memcpy(run->state, state.text, sizeof run->state);
     find_name(run);
@@ -287,7 +290,10 @@ static int take_step(void *arg, const struct syi_row *row, struct sy_error *err)
 /* Single steps, from an index, evenly over the run: of a long run all rows would take minutes. */
 static int gather_experts(struct gather *g, struct sy_error *err)
 {
-    int status = ask(g, "SELECT DISTINCT step FROM routing ORDER BY step", take_step, err);
+    int status = ask(g,
+                     "SELECT DISTINCT step FROM routing m WHERE NOT EXISTS (SELECT 1 FROM run r "
+                     "WHERE r.attempt > m.attempt AND r.start_step < m.step) ORDER BY step",
+                     take_step, err);
     size_t n = g->n_steps < HEAT_STEPS ? g->n_steps : HEAT_STEPS;
     g->run->routing_steps = (int64_t)g->n_steps;
     g->run->heat_steps = (int64_t)n;

@@ -46,7 +46,7 @@ struct cli_report_run {
     const char *path; /* borrowed */
     char name[128], state[400], host[256], version[64], began[40];
     int64_t attempts;
-    int64_t last_step; /* of any row */
+    int64_t last_step; /* of any row that is valid */
     char *config;      /* of the newest attempt */
     struct syi_reader *reader;
     struct cli_series loss, smooth, rate, norm, spikes, speed, part[CLI_PARTS];

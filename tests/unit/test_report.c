@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 
 #include "cli/report/report.h"
+#include "metrics_support.h"
 
 static struct cli_series series;
 
@@ -168,4 +169,34 @@ Test(report, experts_of_tasks_are_a_map)
     cr_expect(strstr(text.data, "class=\"h6\" d=\"M150 0.0h226v22.0h-226z"), "%s", text.data);
     cr_expect(strstr(text.data, "class=\"h0\" d=\"M376 0.0h226v22.0h-226z"), "%s", text.data);
     syi_text_free(&text);
+}
+
+/* A run that went back from step 9 to 5 and on to 7: what was replaced is no step of it. */
+Test(report, steps_that_were_replaced_do_not_count)
+{
+    const char *path = fresh_path("metrics.db");
+    static struct cli_report_run run;
+    struct sy_error err = {0};
+    char folder[4300];
+
+    for (int attempt = 0; attempt < 2; attempt++) {
+        struct syi_metric_sink sink = open_sink(path, attempt ? 5 : -1, 0);
+        for (int64_t step = attempt ? 6 : 1; step <= (attempt ? 7 : 9); step++) {
+            cr_assert_eq(sink.metric(sink.arg, step, "loss", 1, NULL), SY_OK);
+            cr_assert_eq(sink.routing(sink.arg, step, "x", 1, (int64_t[]){attempt + 1}, (int64_t[]){0}, NULL),
+                         SY_OK);
+        }
+        cr_assert_eq(sink.eval(sink.arg, attempt ? 6 : 9, "dev", "wer", 1, "", NULL), SY_OK);
+        cr_assert_eq(sink.close(sink.arg, NULL), SY_OK);
+    }
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = 0;
+    run.path = folder;
+    cr_assert_eq(cli_report_open(&run, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(run.last_step, 7);
+    cr_assert_eq(cli_report_gather(&run, run.last_step, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(run.routing_steps, 7);
+    cr_expect_eq(run.heat[0].taken, 5 + 2 * 2);
+    cli_report_close(&run);
+    remove_path(path);
 }
