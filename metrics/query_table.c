@@ -141,6 +141,23 @@ static size_t width(const char *text)
     return n;
 }
 
+/* Texts of a run are no orders to the terminal that shows them: control characters become '?', in place. */
+static void keep_shown(char *text)
+{
+    const unsigned char *from = (const unsigned char *)text;
+    int bytes;
+
+    for (size_t left = strlen(text); left; left -= (size_t)bytes, from += bytes) {
+        if (syi_utf8_is_shown(from, left, &bytes)) {
+            memmove(text, from, (size_t)bytes);
+            text += bytes;
+        } else {
+            *text++ = '?';
+        }
+    }
+    *text = '\0';
+}
+
 static void append_aligned(struct syi_text *line, const char *cell, size_t columns, int right, int last)
 {
     size_t blanks = columns - width(cell);
@@ -184,6 +201,7 @@ static int print_columns(const struct syi_query_table *table, syi_query_line_fn 
     int status = widths ? SY_OK : SY_ENOMEM;
 
     for (size_t i = 0; i < table->n_cells && status == SY_OK; i++) {
+        keep_shown(table->cells[i]);
         cell = width(table->cells[i]);
         if (cell > widths[i % n]) widths[i % n] = cell;
     }

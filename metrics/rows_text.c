@@ -21,11 +21,13 @@ static void put_real(struct syi_text *out, double real)
     syi_text_puts(out, number);
 }
 
-/* Quoted where it must be, and where an empty text would look like NULL. */
+/* Quoted where it must be, and where an empty text would look like NULL. It ends at a NUL, as in the other formats: the
+ * answer is one C string. */
 static void put_csv_text(struct syi_text *out, const char *text, size_t bytes)
 {
+    bytes = strnlen(text, bytes);
     int quoted = bytes == 0;
-    for (size_t i = 0; i < bytes; i++) quoted |= text[i] && strchr(",\"\r\n", text[i]) != NULL;
+    for (size_t i = 0; i < bytes; i++) quoted |= strchr(",\"\r\n", text[i]) != NULL;
     if (!quoted) {
         syi_text_append(out, text, bytes);
         return;

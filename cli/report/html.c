@@ -14,7 +14,7 @@ static const char *entity(unsigned char c)
     case '>': return "&gt;";
     case '"': return "&quot;";
     case '\'': return "&#39;";
-    default: return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? "\ufffd" : NULL;
+    default: return NULL;
     }
 }
 
@@ -22,15 +22,13 @@ void cli_html(struct syi_text *out, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     for (size_t left = strlen(text); left;) {
-        int bytes = syi_utf8_length(c, left);
-        const char *other = bytes == 1 ? entity(*c) : NULL;
-        if (!bytes || (bytes == 2 && c[0] == 0xc2 && c[1] < 0xa0))
-            other = "\ufffd"; /* no UTF-8, or C1 controls */
+        int bytes, shown = syi_utf8_is_shown(c, left, &bytes) || *c == '\n' || *c == '\t';
+        const char *other = shown ? entity(*c) : "\ufffd";
         if (other)
             syi_text_puts(out, other);
         else
             syi_text_append(out, c, (size_t)bytes);
-        c += bytes ? bytes : 1;
-        left -= (size_t)(bytes ? bytes : 1);
+        c += bytes;
+        left -= (size_t)bytes;
     }
 }

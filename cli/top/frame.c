@@ -45,15 +45,13 @@ static void put(struct frame *f, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     for (size_t left = strlen(text); left && f->column < f->size->width && !is_full(f);) {
-        int bytes = syi_utf8_length(c, left);
-        int shown = bytes == 1 ? *c >= 0x20 && *c < 0x7f
-                               : bytes > 1 && f->size->unicode && !(c[0] == 0xc2 && c[1] < 0xa0);
-        if (shown)
+        int bytes, shown = syi_utf8_is_shown(c, left, &bytes);
+        if (shown && (bytes == 1 || f->size->unicode))
             syi_text_append(f->out, c, (size_t)bytes);
         else
             syi_text_puts(f->out, "?");
-        c += bytes ? bytes : 1;
-        left -= (size_t)(bytes ? bytes : 1);
+        c += bytes;
+        left -= (size_t)bytes;
         f->column++;
     }
 }

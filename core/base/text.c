@@ -157,6 +157,13 @@ int syi_utf8_length(const unsigned char *text, size_t bytes)
     return length;
 }
 
+int syi_utf8_is_shown(const unsigned char *text, size_t bytes, int *length)
+{
+    int n = syi_utf8_length(text, bytes);
+    *length = n ? n : 1;
+    return n == 1 ? text[0] >= 0x20 && text[0] != 0x7f : n > 0 && !(text[0] == 0xc2 && text[1] < 0xa0);
+}
+
 size_t syi_utf8_mark(const char *text, size_t bytes)
 {
     static const char mark[] = {'\xef', '\xbb', '\xbf'};

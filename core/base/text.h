@@ -39,6 +39,9 @@ int syi_ends_with(const char *text, const char *end);
 int syi_utf8_encode(uint32_t code, char out[4]);
 /* Bytes of the well-formed UTF-8 sequence at the start of text (1 to 4), 0 when it is malformed. */
 int syi_utf8_length(const unsigned char *text, size_t bytes);
+/* Whether the first character of text, which is not empty, is one to show: well formed, and no control character, which
+ * may be an order to a terminal. *length: its bytes, 1 where it is malformed. */
+int syi_utf8_is_shown(const unsigned char *text, size_t bytes, int *length);
 /* Bytes of the byte order mark that a text begins with, 0 without one: it is no part of the text. */
 size_t syi_utf8_mark(const char *text, size_t bytes);
 

@@ -4,9 +4,9 @@
 
 #include <sqlite3.h>
 
-#include "data_support.h"
+#include "metrics_support.h"
 #include "metrics/query.h"
-#include "metrics/store.h"
+#include "metrics/reading.h"
 
 struct lines {
     char text[16384];
@@ -43,8 +43,8 @@ static const char *make_run(void)
     return path;
 }
 
-static int ask(const char *path, const char *sql, enum syi_query_format format, struct lines *lines,
-               struct sy_error *err)
+static int ask_lines(const char *path, const char *sql, enum syi_query_format format, struct lines *lines,
+                     struct sy_error *err)
 {
     const struct syi_query query = {.sql = sql, .format = format};
     return syi_query_run(path, &query, add_line, lines, err);
@@ -55,7 +55,7 @@ static void expect(const char *path, const char *sql, enum syi_query_format form
     struct lines lines = {0};
     struct sy_error err = {0};
 
-    cr_assert(ask(path, sql, format, &lines, &err) == SY_OK, "%s", err.text);
+    cr_assert(ask_lines(path, sql, format, &lines, &err) == SY_OK, "%s", err.text);
     cr_assert(strcmp(lines.text, text) == 0, "%s gives\n%s", sql, lines.text);
 }
 
@@ -72,6 +72,12 @@ Test(metrics_query, layouts)
     expect(path, "SELECT kind, text FROM event", SYI_QUERY_TSV,
            "kind\ttext\nstop\ttwo\\nlines\\tand \\\\ a tab\n");
     expect(path, "SELECT step FROM loss_curve WHERE step > 1000", SYI_QUERY_TSV, "step\n");
+    /* a text ends at a NUL, and only that */
+    expect(path, "SELECT 'a' || char(0) || 'b' AS t, 1 AS n UNION ALL SELECT char(0), 2", SYI_QUERY_CSV,
+           "t,n\r\na,1\r\n\"\",2\r\n");
+    /* in a terminal no text is an order: ESC, DEL, C1, and bytes that are no UTF-8 */
+    expect(path, "SELECT char(27) || '[2J' || char(127, 155, 233) || CAST(x'9b' AS TEXT) AS t, 1 AS n",
+           SYI_QUERY_COLUMNS, "t         n\n?[2J??\xc3\xa9?  1\n");
     remove_path(path);
 }
 
@@ -80,7 +86,7 @@ Test(metrics_query, summary)
     const char *path = make_run();
     struct lines lines = {0};
 
-    cr_assert(ask(path, NULL, SYI_QUERY_COLUMNS, &lines, NULL) == SY_OK);
+    cr_assert(ask_lines(path, NULL, SYI_QUERY_COLUMNS, &lines, NULL) == SY_OK);
     cr_assert(strstr(lines.text, "attempts\n"));
     cr_assert(strstr(lines.text, "loss, all its terms (loss_parts has each)\n") &&
               strstr(lines.text, "  50") && strstr(lines.text, " 100"));
@@ -111,8 +117,8 @@ Test(metrics_query, only_reads)
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct lines lines = {0};
         struct sy_error err = {0};
-        cr_assert(ask(path, cases[i].sql, SYI_QUERY_TSV, &lines, &err) == SY_EINVAL, "%s: %s", cases[i].sql,
-                  err.text);
+        cr_assert(ask_lines(path, cases[i].sql, SYI_QUERY_TSV, &lines, &err) == SY_EINVAL, "%s: %s",
+                  cases[i].sql, err.text);
         cr_assert(strstr(err.text, cases[i].words), "%s: %s", cases[i].sql, err.text);
         cr_assert(lines.n == 0 && !strchr(err.text, '\n'));
     }
@@ -155,13 +161,13 @@ Test(metrics_query, missing_and_foreign_files)
     struct lines lines = {0};
     const char *path;
 
-    cr_assert(ask("/nonexistent/metrics.db", NULL, SYI_QUERY_TSV, &lines, &err) == SY_ENOENT);
+    cr_assert(ask_lines("/nonexistent/metrics.db", NULL, SYI_QUERY_TSV, &lines, &err) == SY_ENOENT);
     cr_assert(strstr(err.text, "/nonexistent/metrics.db"));
     path = write_fresh("metrics.db",
                        "this is some text, not a database, and it is longer than a header is: "
                        "one hundred bytes at the least",
                        100);
-    cr_assert(ask(path, NULL, SYI_QUERY_TSV, &lines, &other) == SY_EFORMAT, "%s", other.text);
+    cr_assert(ask_lines(path, NULL, SYI_QUERY_TSV, &lines, &other) == SY_EFORMAT, "%s", other.text);
     remove_path(path);
 }
 
@@ -170,7 +176,7 @@ Test(metrics_query, a_printer_can_stop)
     struct lines lines = {.stop_after = 3};
     const char *path = make_run();
 
-    cr_assert(ask(path, "SELECT * FROM metric", SYI_QUERY_TSV, &lines, NULL) == SY_ESTOPPED);
+    cr_assert(ask_lines(path, "SELECT * FROM metric", SYI_QUERY_TSV, &lines, NULL) == SY_ESTOPPED);
     cr_assert(lines.n == 3);
     remove_path(path);
 }
