@@ -208,14 +208,8 @@ static int is_case_folder(const char *path)
 /* A folder named after a kind that is not implemented stands for its files when it is named itself. */
 static int names_kind_not_implemented(const char *folder)
 {
-    char name[64];
-    size_t end = strlen(folder);
-    while (end > 1 && folder[end - 1] == '/') end--;
-    size_t start = end;
-    while (start && folder[start - 1] != '/') start--;
-    if (end - start >= sizeof name) return 0;
-    snprintf(name, sizeof name, "%.*s", (int)(end - start), folder + start);
-    int kind = index_of(name);
+    const char *slash = strrchr(folder, '/');
+    int kind = index_of(slash ? slash + 1 : folder);
     return kind < (int)N_KINDS && !kinds[kind].fn;
 }
 
@@ -249,6 +243,17 @@ static int walk_path(struct walk *w, const char *path, int depth, int named, str
         return walk_folder(w, path, depth, depth ? named : names_kind_not_implemented(path), err);
     run_case(w, path, named, is_folder ? verify_case_open_folder : verify_case_open);
     return SY_OK;
+}
+
+/* The last name of a path is that of a case or of a kind: slashes after it are left out. */
+static int walk_given(struct walk *w, const char *path, struct sy_error *err)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    char *bare = syi_format("%.*s", (int)end, path);
+    int status = bare ? walk_path(w, bare, 0, 1, err) : syi_error(err, SY_ENOMEM, "out of memory");
+    syi_free(bare);
+    return status;
 }
 
 /* ---- the summary ---- */
@@ -285,7 +290,7 @@ int verify_paths(const struct syi_rank *rank, const struct verify_options *optio
     w->context.rank = rank;
     w->options = options;
     w->summary = summary;
-    for (int i = 0; !status && i < options->n_paths; i++) status = walk_path(w, options->path[i], 0, 1, err);
+    for (int i = 0; !status && i < options->n_paths; i++) status = walk_given(w, options->path[i], err);
     if (!status) summarize(w);
     syi_free(w);
     return status;

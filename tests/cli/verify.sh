@@ -37,6 +37,9 @@ exits 1 "$program" verify --tolerance 1e-6 "$golden/loss/loss-plain.safetensors"
 says out '^FAIL  loss/plain'
 says out '0 passed, 1 failed, 0 skipped'
 
+exits 0 "$program" verify "$golden/import/t5-1.0-bin//"
+says out '^ok    import/t5-1.0-bin '
+
 # ---- wrong files ----
 mkdir empty bad
 exits 1 "$program" verify empty
