@@ -97,8 +97,8 @@ int main(int argc, char **argv)
     else
         status = run_command(strcmp(name, "--version") ? name : "version", argc - 2, argv + 2);
     cli_job_paths_free();
-    if ((!fflush(stdout) && !ferror(stdout)) || status == CLI_FAILED)
-        return status; /* failures have been reported */
+    /* a failure has been reported; the same status without a message says that things differ */
+    if ((!fflush(stdout) && !ferror(stdout)) || (status == CLI_FAILED && *cli_error_last())) return status;
     cli_error("standard output: cannot be written");
     return status ? status : CLI_FAILED;
 }

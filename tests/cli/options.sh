@@ -203,6 +203,11 @@ if [ -w /dev/full ]; then
         "$program" $command >/dev/full 2>"$here/err" && fail "$command: a full disk is not reported"
         one_line_error
     done
+    # Where a status of 1 says that something differs, nobody has said anything yet.
+    "$program" verify missing >/dev/full 2>"$here/err"
+    [ $? -eq 1 ] || fail "verify: a full disk is not reported"
+    one_line_error
+    says err '^switchyard: standard output: cannot be written$'
 fi
 "$program" config >&- 2>"$here/err" && fail "a closed standard output is not reported"
 one_line_error
