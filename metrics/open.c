@@ -11,6 +11,7 @@
 #include "metrics/place.h"
 #include "metrics/reading.h"
 #include "metrics/runs.h"
+#include "metrics/schema.h"
 
 enum {
     BUSY_MILLISECONDS = 10000,
@@ -20,6 +21,13 @@ enum {
     PATTERN = 1000,   /* bytes of a pattern of LIKE or GLOB, likewise */
     PROGRAM = 1000000 /* instructions of a compiled statement */
 };
+
+/* A journal must be rolled back, and this connection may not. */
+static int lacks_recovery(int extended)
+{
+    return extended == SQLITE_READONLY_ROLLBACK || extended == SQLITE_READONLY_RECOVERY ||
+           extended == SQLITE_READONLY_CANTLOCK;
+}
 
 int syi_reading_error(sqlite3 *db, const char *path, struct sy_error *err)
 {
@@ -34,6 +42,12 @@ int syi_reading_error(sqlite3 *db, const char *path, struct sy_error *err)
             "metrics: %s is damaged (%s): `switchyard train` with --resume sets it aside and begins a "
             "new one; what can be read of it prints `sqlite3 FILE .recover`",
             path, sqlite3_errmsg(db));
+    if (lacks_recovery(sqlite3_extended_errcode(db)))
+        return syi_error(
+            err, SY_EINVAL,
+            "metrics: %s has a journal that a killed writer left, and it may not be written here: run "
+            "this once as the owner of the run, which rolls the journal back",
+            path);
     if (code == SQLITE_READONLY || code == SQLITE_AUTH)
         return syi_error(err, SY_EINVAL, "metrics: %s is only read here: %s", path, sqlite3_errmsg(db));
     return syi_error(err, code == SQLITE_IOERR || code == SQLITE_CANTOPEN ? SY_EIO : SY_EINVAL,
@@ -80,6 +94,29 @@ static void limit(sqlite3 *db)
     sqlite3_limit(db, SQLITE_LIMIT_VDBE_OP, PROGRAM);
 }
 
+/* Whether they are a run's, of a version that this program knows. */
+static int check_tables(sqlite3 *db, const char *path, int tables, struct sy_error *err)
+{
+    const struct syi_database database = {db, path};
+    int64_t version;
+    int status;
+
+    if (tables == NO_TABLES)
+        return syi_error(
+            err, SY_ENOENT,
+            "metrics: %s is empty: the run ended before it made its tables, or has only just begun; "
+            "`switchyard train` with --resume goes on with it",
+            path);
+    if (tables == OTHER_TABLES)
+        return syi_error(
+            err, SY_EINVAL,
+            "metrics: %s is a database, but of no run (it has no table \"run\"): give the directory of "
+            "a run, as `switchyard train` made it",
+            path);
+    status = syi_database_ask(&database, "PRAGMA user_version", &version, err);
+    return status ? status : syi_schema_check_version(path, version, err);
+}
+
 /* vfs: that of SQLite which is used, NULL the usual one; where file locks do not work it becomes one without. */
 static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy_error *err)
 {
@@ -110,21 +147,8 @@ static int open_with(const char *path, const char **vfs, sqlite3 **db, struct sy
         sqlite3_close(*db);
         recover(path);
     }
-    if (code == SQLITE_OK && tables == OUR_TABLES) return SY_OK;
-    if (code == SQLITE_OK && tables == OTHER_TABLES)
-        status = syi_error(
-            err, SY_EINVAL,
-            "metrics: %s is a database, but of no run (it has no table \"run\"): give the directory of "
-            "a run, as `switchyard train` made it",
-            path);
-    else if (code == SQLITE_OK)
-        status = syi_error(
-            err, SY_ENOENT,
-            "metrics: %s is empty: the run ended before it made its tables, or has only just begun; "
-            "`switchyard train` with --resume goes on with it",
-            path);
-    else
-        status = syi_reading_error(*db, path, err);
+    status = code == SQLITE_OK ? check_tables(*db, path, tables, err) : syi_reading_error(*db, path, err);
+    if (status == SY_OK) return SY_OK;
     sqlite3_close(*db);
     *db = NULL;
     return status;

@@ -63,6 +63,14 @@ static int migrate(const struct syi_database *database, int version, struct sy_e
     return status;
 }
 
+int syi_schema_check_version(const char *path, int64_t version, struct sy_error *err)
+{
+    if (version >= 2 && version <= SYI_SCHEMA_VERSION) return SY_OK;
+    return syi_error(err, SY_EFORMAT, "metrics: %s has tables of version %lld, this program writes %d; %s",
+                     path, (long long)version, SYI_SCHEMA_VERSION,
+                     version < 2 ? "start a new run" : "take the newer switchyard that wrote it");
+}
+
 int syi_schema_prepare(const struct syi_database *database, struct sy_error *err)
 {
     int64_t application = 0, version = 0, n_objects = 0;
@@ -77,10 +85,6 @@ int syi_schema_prepare(const struct syi_database *database, struct sy_error *err
         return syi_error(err, SY_EFORMAT,
                          "metrics: %s is another program's database; choose another run directory",
                          database->path);
-    if (version >= 2 && version < SYI_SCHEMA_VERSION) return migrate(database, (int)version, err);
-    if (version != SYI_SCHEMA_VERSION)
-        return syi_error(err, SY_EFORMAT,
-                         "metrics: %s has tables of version %lld, this program writes %d; start a new run",
-                         database->path, (long long)version, SYI_SCHEMA_VERSION);
-    return SY_OK;
+    status = syi_schema_check_version(database->path, version, err);
+    return status || version == SYI_SCHEMA_VERSION ? status : migrate(database, (int)version, err);
 }

@@ -203,3 +203,41 @@ Test(metrics_query, after_a_crash)
     remove(command);
     remove_path(path);
 }
+
+/* Tables that this program does not know are not read as if it did, and who has to do what is said. */
+Test(metrics_query, other_versions_are_refused)
+{
+    static const struct {
+        const char *sql, *words;
+    } cases[] = {{"PRAGMA user_version = 7", "take the newer switchyard"},
+                 {"PRAGMA user_version = 1", "start a new run"}};
+    const char *path = make_run();
+
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct lines lines = {0};
+        struct sy_error err = {0};
+        change(path, cases[i].sql);
+        cr_assert(ask_lines(path, NULL, SYI_QUERY_COLUMNS, &lines, &err) == SY_EFORMAT);
+        cr_assert(strstr(err.text, cases[i].words), "%s", err.text);
+    }
+    remove_path(path);
+}
+
+/* Of a run that was killed in a transaction, for a user who may not write there: not that a SELECT writes. */
+Test(metrics_query, a_journal_that_may_not_be_rolled_back)
+{
+    const char *path = make_run();
+    struct sy_error err = {0};
+    char journal[4300];
+    sqlite3 *db;
+
+    write_and_die(path);
+    cr_assert(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK);
+    cr_assert(sqlite3_exec(db, "SELECT * FROM run", NULL, NULL, NULL) == SQLITE_READONLY);
+    cr_assert(syi_reading_error(db, path, &err) == SY_EINVAL);
+    cr_assert(strstr(err.text, "a killed writer left") && strstr(err.text, "as the owner"), "%s", err.text);
+    sqlite3_close(db);
+    snprintf(journal, sizeof(journal), "%s-journal", path);
+    cr_assert(remove(journal) == 0);
+    remove_path(path);
+}
