@@ -24,6 +24,18 @@ static const struct bench_kind *find_kind(const char *name)
 /* What is measured, as bits: options belong to some of it. */
 enum { STEP = 1, DECODE = 2, OPS = 4, MOE = 8, GEMM = 16 };
 
+static const char *owners(int of)
+{
+    switch (of) {
+    case STEP: return "the benchmark of a run file";
+    case STEP | DECODE: return "the benchmark of a run file and decode";
+    case STEP | DECODE | MOE: return "the benchmark of a run file, decode and moe";
+    case DECODE: return "decode";
+    case GEMM: return "gemm";
+    default: return "gemm, attention, optimizer and moe";
+    }
+}
+
 /* An option that means nothing to this benchmark is refused. CLI_DONE, or CLI_USAGE after having said so. */
 static int check_options(const struct cli_options *o, int what)
 {
@@ -43,11 +55,7 @@ static int check_options(const struct cli_options *o, int what)
                 {"places", o->places, GEMM}};
     for (size_t i = 0; i < SYI_COUNT(list); i++) {
         if (!list[i].given || (list[i].of & what)) continue;
-        cli_error("bench %s: --%s belongs to %s", o->operand[0], list[i].name,
-                  list[i].of & STEP     ? "the benchmark of a run file"
-                  : list[i].of & DECODE ? "decode"
-                  : list[i].of & GEMM   ? "gemm"
-                                        : "gemm, attention, optimizer and moe");
+        cli_error("bench %s: --%s belongs to %s", o->operand[0], list[i].name, owners(list[i].of));
         return CLI_USAGE;
     }
     if (o->n_operands != (what == DECODE ? 2 : 1)) {

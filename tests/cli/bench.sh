@@ -196,7 +196,9 @@ says err 'expected MxKxN'
 exits 2 "$program" bench gemm --shape 4x5x6x7
 exits 2 "$program" bench gemm --shape 4x0x6
 exits 2 "$program" bench gemm --steps 4
-says err 'steps belongs to the benchmark of a run file'
+says err 'steps belongs to the benchmark of a run file and decode$'
+exits 2 "$program" bench gemm --profile
+says err 'profile belongs to the benchmark of a run file, decode and moe$'
 exits 2 "$program" bench "$tiny_run" --shape 4x5x6
 says err 'shape belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --pairs 3
