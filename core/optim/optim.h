@@ -201,7 +201,7 @@ int syi_record_update(const struct syi_update_options *options, struct syi_progr
 int syi_record_exchange(const struct syi_program *update, struct syi_program **program,
                         struct sy_error *err) SYI_MUST_CHECK;
 
-/* Whether there will be one, without recording anything. */
+/* Whether there may be one, without recording anything: an optimizer that averages may have no parameter. */
 int syi_chains_average(const struct syi_chain *chains, int n);
 
 /* ---- patterns.c ---- */

@@ -92,5 +92,16 @@ END
 while read -r chain; do
     check chain "--set optimizer.chain=[$chain]"
 done <chains
+# Averages of no parameter: there is nothing that changes places.
+none='--set optimizer.name=sgd --set optimizer.b.name=schedule_free --set optimizer.b.match=["nothing*"]'
+# shellcheck disable=SC2086
+hash=$(run averages sgd $none --set train.steps=2)
+[ "${#hash}" -eq 64 ] || fail "averages of no parameter: no hash"
+says averages.err 'optimizer.b.match: "nothing\*" matches no parameter'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$top/bench/tiny.run" $none
+# shellcheck disable=SC2086
+exits 1 "$program" explain "$top/bench/tiny.run" $none --program exchange
+says err 'no optimizer keeps averages'
 [ -z "$(sort hashes | uniq -d)" ] || fail "two optimizers have the same weights: $(sort hashes | uniq -d)"
 finish

@@ -110,7 +110,7 @@ static int add(struct syi_engine *e, enum syi_which which, int bucket, int *inde
     enum syi_stage stage = (e->use & SYI_USE_UNFUSED) ? SYI_STAGE_PARTITION : SYI_STAGE_FUSE;
     int status = syi_pipeline(&e->config, &e->rank.mesh, e->rank.backend, which, &shape, stage, &e->model,
                               &recorded, err);
-    if (status) return status;
+    if (status || !recorded.program) return status; /* none: averages, but of no parameter */
     if (which == SYI_GRAD_FIRST) memcpy(e->bound[bucket].places, recorded.places, sizeof recorded.places);
     if (which == SYI_EVAL) memcpy(e->bound[bucket].eval_places, recorded.places, sizeof recorded.places);
     return syi_session_add(e->session, recorded.program, index, err);
