@@ -36,7 +36,8 @@ static int inner_where(struct syi_optim *o, int flag, int update)
 
 /* ---- every k steps ---- */
 
-/* slot 0: whether the sum goes on from earlier steps; slot 1: whether it is passed on */
+/* slot 0: whether the sum goes on from earlier steps; slot 1: whether it is passed on. After that it is 0 again: optax
+ * keeps it for the next step to clear, which may be left out here. */
 static int apply_every(struct syi_optim *o, const void *arguments, int update)
 {
     struct syi_program *p = o->p;
@@ -44,8 +45,9 @@ static int apply_every(struct syi_optim *o, const void *arguments, int update)
     SYI_AT(p);
     int old = syi_optim_state(o, "grad_acc", 0), zero = syi_constant_like(p, 0, update);
     int sum = syi_map2(p, SY_MAP_ADD, update, syi_map3(p, SY_MAP_SELECT, syi_optim_scalar(o, 0), old, zero));
-    syi_optim_store(o, sum, old);
-    return syi_map3(p, SY_MAP_SELECT, syi_optim_scalar(o, 1), sum, zero);
+    int passed = syi_optim_scalar(o, 1);
+    syi_optim_store(o, syi_map3(p, SY_MAP_SELECT, passed, zero, sum), old);
+    return syi_map3(p, SY_MAP_SELECT, passed, sum, zero);
 }
 
 static void apply_every_host(const void *arguments, const struct syi_optim_time *time,
