@@ -168,7 +168,7 @@ static void radam_host(const void *arguments, const struct syi_optim_time *time,
     double t = (double)(time->step + 1), power = pow(a->b2, t);
     double most = 2 / (1 - a->b2) - 1, length = most - 2 * t * power / (1 - power);
     corrections(a->b1, a->b2, time, value);
-    int rectified = length >= a->threshold;
+    int rectified = length >= a->threshold && length > 4; /* of 4, where b2 = 0.6, it would be 0 / 0 */
     value[3] = rectified;
     value[2] = rectified ? sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)) : 1;
 }

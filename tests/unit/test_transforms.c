@@ -313,6 +313,19 @@ Test(transforms, a_mask_that_nothing_matches_leaves_updates)
     cr_expect(same_chains("add_decayed_weights(0.3, mask=['none*'])", "identity"));
 }
 
+/* RAdam's longest average is 4 where b2 = 0.6, and there it has no rectification, whatever the threshold. */
+Test(transforms, an_average_of_length_4_is_not_rectified)
+{
+    struct syi_config config = config_of_chain("scale_by_radam(b2=0.6, threshold=4)");
+    struct sy_error err = {0};
+    struct syi_chain *made;
+    float value[SYI_OPTIM_SCALARS];
+    cr_assert_eq(syi_chains_make(&config, &made, &err), SY_OK, "%s", err.text);
+    syi_optim_scalars(&config, made, 1000, 0.1, 1, value);
+    cr_expect(isfinite(value[2]) && value[3] == 0, "%g %g", (double)value[2], (double)value[3]);
+    syi_chains_free(made, config.optimizer.n);
+}
+
 /* A NaN in one parameter is kept from all of them; after too many in a row it is not. */
 Test(transforms, a_nan_in_one_parameter)
 {
