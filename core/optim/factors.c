@@ -69,7 +69,8 @@ static struct syi_factors by_size(struct syi_optim *o, const struct syi_tensor *
     return f;
 }
 
-/* Rules count for what is more than a matrix and for stacks of experts; row and column only together. */
+/* Rules count for what is more than a matrix and for stacks of experts; row and column only together. Without factoring
+ * T5X looks at no rule but to refuse it, so a stack is one tensor. */
 static struct syi_factors by_roles(struct syi_optim *o, const struct syi_tensor *t,
                                    const struct syi_transform_adafactor *options,
                                    const unsigned of[COLUMN + 1])
@@ -79,8 +80,9 @@ static struct syi_factors by_roles(struct syi_optim *o, const struct syi_tensor 
     if (of[UNKNOWN]) return refuse(o, SY_ENOENT, "has an axis that the rules do not know");
     if (of[ROW] && of[COLUMN] && of[NEITHER])
         return refuse(o, SY_EINVAL, "has an axis that is neither row nor column");
+    if (!options->factored) return f;
     f.batch = of[BATCH];
-    if (options->factored && of[ROW] && of[COLUMN]) f.row = of[ROW], f.column = of[COLUMN];
+    if (of[ROW] && of[COLUMN]) f.row = of[ROW], f.column = of[COLUMN];
     return f;
 }
 
