@@ -62,11 +62,6 @@ struct walk {
     const struct syi_optimizer_part *part;
 };
 
-static int has_bias(const struct syi_param *param)
-{
-    return param->init == SYI_INIT_EXPERT_BIAS;
-}
-
 /* key: what the pattern stands in, after the part. */
 static void look_for(const struct walk *w, const char *key, const char *pattern)
 {
@@ -74,7 +69,6 @@ static void look_for(const struct walk *w, const char *key, const char *pattern)
     const char *part = w->part->name_of_part;
     char names[3 * 200] = "";
     for (size_t i = 0; i < w->model->n; i++) {
-        if (has_bias(&w->model->param[i])) continue;
         if (syi_pattern_match(pattern, w->model->param[i].name)) return;
         look_at(&near, pattern, w->model->param[i].name);
     }

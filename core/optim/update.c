@@ -237,8 +237,9 @@ static int record(struct update *u, struct sy_error *err)
     syi_step_output(p, SYI_STEP_OK, finite);
     for (int i = 0; i < config->optimizer.n && !status; i++) status = update_part(u, i, err);
     for (size_t i = 0; i < u->n; i++) {
-        if (!is_bias(&u->target[i])) continue;
-        p->layer = syi_program_intern(p, u->target[i].param->name);
+        const char *name = u->target[i].param->name;
+        if (!is_bias(&u->target[i]) || !moves_part(u, syi_optimizer_of(config, name))) continue;
+        p->layer = syi_program_intern(p, name);
         update_expert_bias(u, &u->target[i]);
     }
     if (u->options->weigh && !status) record_metrics(u);

@@ -39,6 +39,11 @@ cut -f 1 train.tsv | head -n 20 >words
 "$program" predict whole <words >answers 2>err || fail "predict: $(cat err)"
 "$program" predict whole --set decode.batch_size=7 <words 2>err | cmp -s - answers || fail "predict: the batch matters"
 
+# A section may be of biases alone.
+exits 0 "$program" plan "$top/bench/tiny.run" --set moe.expert_bias=true --set optimizer.still.name=none \
+    --set 'optimizer.still.match=["*expert_bias"]'
+[ ! -s err ] || fail "a warning of a pattern that a bias has: $(cat err)"
+
 exits 2 tiny refused "$@" --set moe.router_type=experts_choose_masked --set moe.decoder_router_type=tokens_choose_masked
 one_line_error
 says err 'moe.expert_bias: where experts choose'

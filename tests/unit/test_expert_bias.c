@@ -121,6 +121,21 @@ Test(expert_bias, stays_where_a_step_is_left_out)
     }
 }
 
+Test(expert_bias, stays_where_no_optimizer_moves_it)
+{
+    struct course c = course_of("optimizer.frozen.name=none", 3e-3);
+    struct sy_error err = {0};
+    cr_assert_eq(syi_config_set(&c.config, "optimizer.frozen.match=[\"encoder/*\"]", &err), SY_OK, "%s",
+                 err.text);
+    c.planted = 0.5f;
+    run(&c);
+    for (int step = 0; step < c.steps; step++) {
+        for (int e = 0; e < EXPERTS; e++)
+            cr_assert_eq(c.seen[step].bias[0][e], e ? 0 : c.planted, "step %d", step);
+        check_rule(&c, step, 1);
+    }
+}
+
 static double largest_share(const struct course *c, int step, int layer)
 {
     int64_t sum = 0, most = 0;
