@@ -62,7 +62,7 @@ static int fill(struct curve *c, const struct syi_config *config, int part, stru
     const char *own = config->optimizer.part[part].lr_factors;
     char reason[SYI_TERM_REASON];
     find_key(config, part, c->key);
-    int status = *own ? syi_schedule_compile(&c->schedule, config, own, reason)
+    int status = *own ? syi_schedule_compile_rate(&c->schedule, config, own, reason)
                       : syi_schedule_compile_run(&c->schedule, config, reason);
     if (status) return syi_error(err, status, "%s: %s", c->key, reason);
     int64_t last = config->train.steps > 1 ? config->train.steps - 1 : 0;

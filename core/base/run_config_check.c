@@ -271,8 +271,12 @@ static int check_no_factors(const struct syi_config *config, struct sy_error *er
                       : config->train.min_learning_rate != 1e-8 ? "min_learning_rate"
                                                                 : NULL;
     if (!key) return SY_OK;
+    for (int i = 0; i < config->optimizer.n; i++)
+        if (*config->optimizer.part[i].lr_factors) return SY_OK;
     return syi_error(err, SY_EINVAL,
-                     "train.%s is of a learning rate of factors: set train.lr_factors, or leave it out", key);
+                     "train.%s is of a learning rate of factors: set train.lr_factors or lr_factors of an "
+                     "optimizer, or leave it out",
+                     key);
 }
 
 /* What counts for a course only. */

@@ -83,24 +83,26 @@ static int read_terms(struct syi_chain *chain, struct sy_error *err)
     return SY_OK;
 }
 
-static int compile(const struct syi_config *config, const char *product, struct syi_schedule **schedule,
-                   struct sy_error *err)
+static int compile(const struct syi_config *config, const char *product, int is_rate,
+                   struct syi_schedule **schedule, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
     *schedule = syi_alloc(sizeof **schedule, err);
     if (!*schedule) return SY_ENOMEM;
-    int status = syi_schedule_compile(*schedule, config, product, reason);
+    int status = is_rate ? syi_schedule_compile_rate(*schedule, config, product, reason)
+                         : syi_schedule_compile(*schedule, config, product, reason);
     return status ? syi_error(err, status, "optimizer: %s", reason) : SY_OK;
 }
 
 static int compile_schedules(struct syi_chain *chain, const struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
-    if (*chain->options->lr_factors) status = compile(config, chain->options->lr_factors, &chain->rate, err);
+    if (*chain->options->lr_factors)
+        status = compile(config, chain->options->lr_factors, 1, &chain->rate, err);
     for (int t = 0; t < chain->terms.n && !status; t++) {
         const struct syi_transform_scale_by_schedule *a = (const void *)chain->terms.term[t].values;
         if (syi_transform_of(&chain->terms.term[t]) == &syi_transform_row_scale_by_schedule)
-            status = compile(config, a->schedule, &chain->schedule[t], err);
+            status = compile(config, a->schedule, 0, &chain->schedule[t], err);
     }
     return status;
 }

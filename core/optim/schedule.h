@@ -14,9 +14,9 @@
  * p = min(1, (t - W) / (S - W)), 1 when S <= W: F would be reached by step S, one past the last. rsqrt is
  * T5X's `constant * linear_warmup * rsqrt_decay` with the constant chosen so that R is the peak.
  *
- * train.lr_factors is a product of factors (base/schedules.def) with '*' between them; schedule and
- * final_learning_rate do not count. t is the step less train.lr_step_offset, at least 0; the product is at least
- * train.min_learning_rate. Of T5X (utils.py, create_learning_rate_scheduler), R = value, W = warmup_steps:
+ * train.lr_factors, as lr_factors of an optimizer, is a product of factors (base/schedules.def) with '*' between them;
+ * schedule and final_learning_rate do not count. t is the step less train.lr_step_offset, at least 0; the product is at
+ * least train.min_learning_rate. Of T5X (utils.py, create_learning_rate_scheduler), R = value, W = warmup_steps:
  *
  *   constant                 R
  *   linear_warmup            min(1, t / W)

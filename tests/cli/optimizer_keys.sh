@@ -75,6 +75,9 @@ exits 0 "$program" plan "$tiny_run" --schedule $own
 # shellcheck disable=SC2086
 exits 0 "$program" plan "$tiny_run" --schedule --json $own
 says out '^{"schedule":\[{"step":0,"learning_rate":0.25}.*"others":\[{"key":"optimizer.a.lr_factors","schedule":\[{"step":0,"learning_rate":0.5}'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --schedule --json $own --set train.min_learning_rate=0.75
+says out '"key":"optimizer.a.lr_factors","schedule":\[{"step":0,"learning_rate":0.75}'
 exits 0 "$program" plan "$tiny_run" --schedule --set 'optimizer.a.match=["encoder/*"]'
 [ "$(grep -c '^learning rate by ' out)" -eq 1 ] || fail "one rate has several curves: $(grep '^learning' out)"
 

@@ -652,6 +652,7 @@ static const struct {
     {"train.lr_step_offset = 100", "train.lr_step_offset is of a learning rate of factors"},
     {"train.min_learning_rate = 1e-5", "train.min_learning_rate is of a learning rate of factors"},
     {"train.min_learning_rate = 1e-5\ntrain.lr_step_offset = 1\ntrain.lr_factors = \"constant\"", NULL},
+    {"train.min_learning_rate = 1e-5\ntrain.lr_step_offset = 1\noptimizer.lr_factors = \"constant\"", NULL},
     {"train.lr_factors = \"constant\"\ntrain.schedule = \"cosine\"",
      "train.schedule counts for nothing beside train.lr_factors"},
     {"train.lr_factors = \"constant\"\ntrain.final_learning_rate = 0.1",

@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "optim/schedule.h"
+#include "optim/optim.h"
 
 static struct syi_config config_of(int schedule, int64_t warmup, int64_t steps)
 {
@@ -257,6 +257,26 @@ Test(schedule, offset_and_floor)
     cr_expect_eq(value_of(&config, "linear_warmup", 100), 1, "a product by itself has no offset");
     config.train.min_learning_rate = 0;
     expect(&config, 200, 0);
+}
+
+/* An optimizer's own factors are a learning rate as those of the run are. */
+Test(schedule, offset_and_floor_of_an_optimizer)
+{
+    static const struct point points[] = {{0, 0.01}, {200, 0.01}, {250, 0.25}, {1000, 0.5}};
+    struct syi_config config = config_of(SYI_SCHEDULE_LINEAR, 100, 1000);
+    struct sy_error err = {0};
+    cr_assert_eq(syi_config_set(&config, "optimizer.lr_factors=constant * linear_warmup", &err), SY_OK);
+    config.train.lr_step_offset = 200;
+    config.train.min_learning_rate = 0.01;
+    cr_assert_eq(syi_config_validate(&config, &err), SY_OK, "%s", err.text);
+    struct syi_chain *chains;
+    cr_assert_eq(syi_chains_make(&config, &chains, &err), SY_OK, "%s", err.text);
+    for (size_t i = 0; i < SYI_COUNT(points); i++) {
+        double rate = syi_chain_rate(chains, points[i].step, 7);
+        cr_expect(fabs(rate - points[i].value) <= 1e-15, "step %lld: %.17g instead of %.17g",
+                  (long long)points[i].step, rate, points[i].value);
+    }
+    syi_chains_free(chains, config.optimizer.n);
 }
 
 /* Compiled once, it does not look at the configuration again. */
