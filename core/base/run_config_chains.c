@@ -120,6 +120,7 @@ static const struct {
     {SYI_TRANSFORM_scale_by_rms, {"eps"}},
     {SYI_TRANSFORM_scale_by_stddev, {"eps"}},
     {SYI_TRANSFORM_orthogonalize, {"eps"}},
+    {SYI_TRANSFORM_adafactor, {"epsilon1"}},
 };
 
 /* As the ops compute with it; 0 where the key is NULL. */
@@ -142,10 +143,10 @@ int syi_transform_check_division(const struct syi_term *term, const char *where,
         if (!is_kind(term, divisors[i].transform) || sum > 0) continue;
         return syi_error(
             err, SY_EINVAL,
-            "%s: %s with eps = 0%s%s%s%s divides 0 by 0 where a gradient has always been 0, as of a token "
-            "that was not seen: set eps to 1e-37 or more",
-            where, name, keys[1] ? ", " : "", keys[1] ? keys[1] : "", keys[1] ? " = 0" : "",
-            keys[2] ? " and a start at 0" : "");
+            "%s: %s with %s = 0%s%s%s%s divides 0 by 0 where a gradient has always been 0, as of a token "
+            "that was not seen: set %s to 1e-37 or more",
+            where, name, keys[0], keys[1] ? ", " : "", keys[1] ? keys[1] : "", keys[1] ? " = 0" : "",
+            keys[2] ? " and a start at 0" : "", keys[0]);
     }
     return SY_OK;
 }

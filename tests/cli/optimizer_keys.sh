@@ -130,6 +130,7 @@ done
 # ---- 0 / 0 where a gradient has always been 0 ----
 chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"
 chain_refused 'chain: scale_by_rms with eps = 0 divides 0 by 0' "\"multi_steps(scale_by_rms(eps=1e-60))\",$rate"
+chain_refused 'chain: adafactor with epsilon1 = 0 divides 0 by 0 .*: set epsilon1 to 1e-37 or more' '"adafactor(epsilon1=1e-50)"'
 chain_accepted "\"scale_by_adam(eps=0, eps_root=1e-12)\",$rate"
 chain_accepted "\"scale_by_rss(eps=0)\",$rate"
 for name in adamw radam rmsprop muon lamb; do
@@ -139,6 +140,9 @@ for name in adamw radam rmsprop muon lamb; do
         says err "optimizer: $name with eps = 0.* divides 0 by 0 .*: set eps to 1e-37 or more\|optimizer.eps of $name: 0.0 is not accepted"
     done
 done
+exits 2 "$program" plan "$tiny_run" --set optimizer.name=adafactor --set optimizer.epsilon1=1e-50
+one_line_error
+says err 'optimizer: adafactor with epsilon1 = 0 divides 0 by 0 .*: set epsilon1 to 1e-37 or more'
 # These are not: their first means are above 0, or what is 0 stays so.
 for zero in 'adagrad eps' 'sm3 eps' 'yogi eps'; do
     # shellcheck disable=SC2086
