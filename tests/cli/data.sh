@@ -231,7 +231,7 @@ says err 'warning: steps wait [0-9]* % of their time for batches'
 # ---- data that cannot be read any more: the weights are saved, and a resumed run goes on as if nothing had been ----
 for ranks in '' '--comm thread --ranks 2 --threads 1'; do
     cp one.tsv cut.tsv
-    rm -rf cut whole
+    rm -rf cut whole cut.out # of the turn before, in which the step that is waited for is there
     # shellcheck disable=SC2086
     "$program" train "$top/bench/tiny.run" --run-dir cut --set task.t.train=cut.tsv --set train.steps=1000000 --set train.schedule=constant \
         --set train.log_every=1 $ranks >cut.out 2>cut.err </dev/null &
