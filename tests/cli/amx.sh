@@ -21,7 +21,7 @@ else
     exits 1 tiny none $amx
     one_line_error
     says err 'variant "amx_bf16" is not possible here: this CPU and build have auto'
-    says err 'cpu.emulate = true'
+    says err 'cpu.emulate = true\|even in C (option emulate) it takes a CPU with AVX512-BF16'
 fi
 
 # shellcheck disable=SC2086

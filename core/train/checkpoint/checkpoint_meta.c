@@ -455,3 +455,12 @@ int syi_checkpoint_meta_read(const char *folder, struct syi_checkpoint_meta *met
     memset(meta, 0, sizeof *meta);
     return read_meta(folder, read_members, meta, err);
 }
+
+int syi_checkpoint_check_step(const char *folder, int64_t step, const struct syi_checkpoint_meta *meta,
+                              struct sy_error *err)
+{
+    return meta->step == step
+               ? SY_OK
+               : syi_error(err, SY_EFORMAT, "%s/meta.json is of step %lld: the folder was renamed", folder,
+                           (long long)meta->step);
+}

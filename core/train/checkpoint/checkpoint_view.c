@@ -59,15 +59,6 @@ void syi_checkpoint_view_close(struct syi_checkpoint_view *view)
     view->folder = NULL;
 }
 
-int syi_checkpoint_check_step(const char *folder, int64_t step, const struct syi_checkpoint_meta *meta,
-                              struct sy_error *err)
-{
-    return meta->step == step
-               ? SY_OK
-               : syi_error(err, SY_EFORMAT, "%s/meta.json is of step %lld: the folder was renamed", folder,
-                           (long long)meta->step);
-}
-
 int syi_checkpoint_view_check(const struct syi_checkpoint_view *view, int i, struct sy_error *err)
 {
     return syi_checkpoint_check_file(view->folder, &view->file[i], i, &view->meta, err);
