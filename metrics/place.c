@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "metrics/place.h"
@@ -108,7 +110,7 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
     char *run;
     int status = SY_OK;
 
-    memset(place, 0, sizeof(*place));
+    *place = (struct syi_place){.lock = -1};
     place->home = syi_strdup(home, err);
     place->path = syi_strdup(home, err);
     if (!place->home || !place->path) return SY_ENOMEM;
@@ -125,45 +127,60 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
 
 void syi_place_free(struct syi_place *place)
 {
+    syi_place_unlock(place);
     syi_free(place->home);
     syi_free(place->path);
-    memset(place, 0, sizeof(*place));
 }
 
-/* ---- having the file alone ---- */
+/* ---- whose turn it is ---- */
 
-/* The mode is set when the lock is there: two that wait in it would each keep the other from it. */
-int syi_place_hold(const struct syi_database *database, struct sy_error *err)
+/* The locked file, which still is what its name leads to: who had it before may have removed it. -1 with errno, EWOULDBLOCK:
+ * it is not free. */
+static int try_lock(const char *file)
 {
-    return syi_database_run(database, "BEGIN EXCLUSIVE; PRAGMA locking_mode = EXCLUSIVE; COMMIT", "lock",
-                            err);
+    struct stat mine, there;
+    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666), reason = EWOULDBLOCK;
+
+    if (fd < 0) return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        reason = errno;
+    else if (!fstat(fd, &mine) && !stat(file, &there) && mine.st_ino == there.st_ino)
+        return fd;
+    close(fd);
+    errno = reason;
+    return -1;
 }
 
-int syi_place_share(const struct syi_database *database, struct sy_error *err)
+int syi_place_lock(struct syi_place *place, int milliseconds, struct sy_error *err)
 {
-    /* the lock is given up after the next time that the file is read */
-    return syi_database_run(database, "PRAGMA locking_mode = NORMAL; SELECT count(*) FROM sqlite_master",
-                            "read", err);
-}
+    const double until = syi_seconds() + milliseconds / 1e3;
+    char *file;
+    int status = SY_OK;
 
-int syi_place_open(struct syi_place *place, int milliseconds, struct syi_database *database,
-                   struct sy_error *err)
-{
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status = SY_OK, removed = 1;
-
-    place->made = place->fetched = 0;
-    database->path = place->path;
-    /* whoever had it may have removed it while it was waited for: then there is another, or a new one */
-    while (!status && removed) {
-        sqlite3_close(database->db);
-        if (sqlite3_open_v2(database->path, &database->db, flags, NULL) != SQLITE_OK)
-            return syi_database_error(database, "open", err);
-        sqlite3_busy_timeout(database->db, milliseconds);
-        removed = 0;
-        if (place->local) status = syi_place_hold(database, err);
-        if (place->local) sqlite3_file_control(database->db, "main", SQLITE_FCNTL_HAS_MOVED, &removed);
+    if (!place->local || place->lock >= 0) return SY_OK;
+    file = syi_format("%s-lock", place->path);
+    if (!file) return syi_error(err, SY_ENOMEM, "out of memory");
+    while (!status && (place->lock = try_lock(file)) < 0) {
+        if (errno != EWOULDBLOCK)
+            status = syi_error_system(err, "metrics: cannot lock %s", file);
+        else if (syi_seconds() >= until)
+            status =
+                syi_error(err, SY_EBUSY, "metrics: another program is at work on %s: try again", place->path);
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
+    syi_free(file);
     return status;
+}
+
+void syi_place_unlock(struct syi_place *place)
+{
+    char *file = place->lock >= 0 ? syi_format("%s-lock", place->path) : NULL;
+
+    if (file) unlink(file);
+    if (place->lock >= 0) close(place->lock);
+    place->lock = -1;
+    syi_free(file);
 }
 
 /* ---- copying ---- */
@@ -220,7 +237,7 @@ int syi_place_copy_home(const struct syi_place *place, const struct syi_database
 
 void syi_place_discard(const struct syi_place *place)
 {
-    if (!place->local) return;
+    if (!place->local || place->lock < 0) return;
     remove_journal(place->path);
     unlink(place->path);
 }
@@ -295,6 +312,7 @@ int syi_place_fetch(struct syi_place *place, const struct syi_database *database
     int64_t n_objects = 0;
     int knows = 0, status;
 
+    place->made = place->fetched = 0;
     if (!place->local) return SY_OK;
     status = syi_database_ask(database, "SELECT count(*) FROM sqlite_master", &n_objects, err);
     if (!status) place->made = !n_objects;

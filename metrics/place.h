@@ -12,6 +12,7 @@ struct syi_place {
     int local;   /* 1: the latter */
     int made;    /* 1: it was not there before it was fetched */
     int fetched; /* 1: what is in it came from home */
+    int lock;    /* while it is locked the open file, else -1 */
 };
 
 /* folder: metrics.dir; NULL or "": the run directory, or, with a warning that says so, a folder below $TMPDIR or /tmp
@@ -20,22 +21,19 @@ int syi_place_choose(struct syi_place *place, const char *home, const char *fold
                      struct sy_error *err) SYI_MUST_CHECK;
 /* The same warning and folder, for SQLite found that locks do not work. */
 int syi_place_leave_home(struct syi_place *place, const char *why, struct sy_error *err) SYI_MUST_CHECK;
-void syi_place_free(struct syi_place *place); /* zeroed: does nothing */
+void syi_place_free(struct syi_place *place);
 
 /* A local file is used by the training and by evaluations beside it. None may find it half made, replace what another
- * wrote, or lose rows with a file that another removes: it is filled, and removed, by whoever holds it alone. */
+ * wrote, or lose rows with a file that another removes: who opens it or removes it has it locked, an evaluation from before it
+ * opens it until after it closed it. The lock is a file of its own beside it, which is there as long. Nothing to do where the
+ * place is not local. SY_EBUSY: it was not free within that time. */
+int syi_place_lock(struct syi_place *place, int milliseconds, struct sy_error *err) SYI_MUST_CHECK;
+void syi_place_unlock(struct syi_place *place); /* not locked: does nothing */
 
 /* Before a run that begins afresh, without a copy in the run directory: a local file is of another that had this
  * directory, and is moved aside. */
 int syi_place_begin(const struct syi_place *place, struct sy_error *err) SYI_MUST_CHECK;
-/* Opens the file, made if it is not there; a local one is held. milliseconds: that a locked one is waited for, then and
- * later. database: zeroed; also after an error the caller closes it. */
-int syi_place_open(struct syi_place *place, int milliseconds, struct syi_database *database,
-                   struct sy_error *err) SYI_MUST_CHECK;
-/* From now on no other process reads or writes the file, until it is shared or closed. Outside a transaction. */
-int syi_place_hold(const struct syi_database *database, struct sy_error *err) SYI_MUST_CHECK;
-int syi_place_share(const struct syi_database *database, struct sy_error *err) SYI_MUST_CHECK;
-/* The copy in the run directory comes into the held file, unless that has gone on from it (a run that was killed here).
+/* The copy in the run directory comes into the open local file, unless that has gone on from it (a run that was killed here).
  * Nothing to do where the place is not local. A copy that is damaged is moved aside if it may be, else SY_EFORMAT. */
 int syi_place_fetch(struct syi_place *place, const struct syi_database *database, int may_move,
                     struct sy_error *err) SYI_MUST_CHECK;
@@ -43,7 +41,7 @@ int syi_place_fetch(struct syi_place *place, const struct syi_database *database
  * transaction. */
 int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
                         struct sy_error *err) SYI_MUST_CHECK;
-/* Removes the local file, which is held and was copied home. */
+/* Removes the local file, which was copied home; not without the lock. */
 void syi_place_discard(const struct syi_place *place);
 
 /* Whether SQLite can lock the file; no connection of this process to it may be open. */

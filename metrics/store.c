@@ -62,7 +62,6 @@ struct store {
     struct lost lost;         /* rows that were refused and that no event tells of yet */
     int warned_copy;          /* the user heard of a failed copy; the writer's */
     struct sy_error uncopied; /* why the run directory has not the last rows; the writer's */
-    int alone;                /* nobody else writes since the last copy; the writer's */
     int noted_wait;           /* an event says that training waited */
     unsigned char *counts;    /* (counts_room) arrays of put_routing */
     size_t counts_room;
@@ -195,9 +194,8 @@ static void *run_writer(void *arg)
         if (failure.code == SY_OK && wants_copy(store, from, to)) copy_home(store);
         syi_queue_release(&store->queue, to, &failure);
     }
-    /* before the last copy, or an evaluation might write between that and the end of the file */
-    sqlite3_busy_timeout(store->database.db, CLOSE_SECONDS * 1000);
-    store->alone = store->place.local && failure.code == SY_OK && !syi_place_hold(&store->database, NULL);
+    /* the local file goes after the last copy: no evaluation may write into it in between */
+    if (failure.code == SY_OK) (void)!syi_place_lock(&store->place, CLOSE_SECONDS * 1000, NULL);
     copy_home(store);
     return NULL;
 }
@@ -438,8 +436,9 @@ static int close_store(void *arg, struct sy_error *err)
     if (!status && store->uncopied.code)
         status = syi_error(err, store->uncopied.code, "%s; all rows are in %s", store->uncopied.text,
                            store->place.path);
+    disconnect(store);
     /* a file that was there before an evaluation may be that of a training that still runs */
-    if (!status && store->alone && (!store->append || store->place.made)) syi_place_discard(&store->place);
+    if (!status && (!store->append || store->place.made)) syi_place_discard(&store->place);
     free_store(store);
     return status;
 }
@@ -475,16 +474,18 @@ static int begin_attempt(struct store *store, const struct syi_store_options *op
     return status;
 }
 
-/* An evaluation has a local file alone until it ends, which is soon; training shares it as soon as it stands. */
 static int connect_database(struct store *store, const struct syi_store_options *options,
                             struct sy_error *err)
 {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, status;
     struct syi_database *database = &store->database;
-    int status = syi_place_open(&store->place, OPEN_MILLISECONDS, database, err);
 
-    if (!status && syi_expert_counts_register(database->db) != SQLITE_OK)
-        status = syi_database_error(database, "open", err);
-    if (!status) status = syi_place_fetch(&store->place, database, !options->append, err);
+    database->path = store->place.path;
+    if (sqlite3_open_v2(database->path, &database->db, flags, NULL) != SQLITE_OK ||
+        syi_expert_counts_register(database->db) != SQLITE_OK)
+        return syi_database_error(database, "open", err);
+    sqlite3_busy_timeout(database->db, OPEN_MILLISECONDS);
+    status = syi_place_fetch(&store->place, database, !options->append, err);
     if (!status) status = syi_database_run(database, "PRAGMA journal_mode = DELETE", "open", err);
     if (!status) status = syi_database_run(database, "BEGIN IMMEDIATE", "write", err);
     if (!status) status = syi_schema_prepare(database, err);
@@ -493,9 +494,8 @@ static int connect_database(struct store *store, const struct syi_store_options 
     if (!status) status = syi_rows_open(&store->rows, database, err);
     /* the copy of a run knows its last start, by which a later start sees which file is the newer one */
     if (!status) status = syi_place_copy_home(&store->place, database, err);
-    if (!status && store->place.local && !options->append) status = syi_place_share(database, err);
     store->current = store->attempt;
-    if (!status) sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
+    sqlite3_busy_timeout(database->db, TRY_MILLISECONDS);
     return status;
 }
 
@@ -510,8 +510,9 @@ static int is_damaged(const struct store *store)
 static int open_database(struct store *store, const struct syi_store_options *options, struct sy_error *err)
 {
     enum { FILES = 3 }; /* the local one, the copy in the run directory, and what came from there */
-    int status = options->append || options->start_step >= 0 ? SY_OK : syi_place_begin(&store->place, err);
+    int status = syi_place_lock(&store->place, OPEN_MILLISECONDS, err);
 
+    if (!status && !options->append && options->start_step < 0) status = syi_place_begin(&store->place, err);
     for (int n = 0; !status; n++) {
         struct sy_error reason = {.code = SY_OK};
         const struct syi_place *place = &store->place;
@@ -539,9 +540,10 @@ static int open_parts(struct store *store, const char *path, const struct syi_st
     if (bytes < LEAST_QUEUE) bytes = LEAST_QUEUE;
     if (!status) status = syi_queue_create(&store->queue, bytes, PUT_SECONDS, err);
     if (!status) status = open_database(store, options, err);
-    if (!status) status = syi_thread_start(&store->writer, "metrics", run_writer, store, err);
+    if (status) disconnect(store);
     if (status && store->place.made) syi_place_discard(&store->place);
-    return status;
+    if (!options->append) syi_place_unlock(&store->place); /* an evaluation is soon done with it */
+    return status ? status : syi_thread_start(&store->writer, "metrics", run_writer, store, err);
 }
 
 int syi_store_open(const char *path, const struct syi_store_options *options, struct syi_metric_sink *sink,

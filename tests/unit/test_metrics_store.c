@@ -737,10 +737,13 @@ static void remove_local(const char *path)
 static int evaluate(const char *path, int64_t step)
 {
     struct syi_metric_sink sink;
+    struct sy_error err = {0};
     int status = open_local(path, step, 1, &sink);
 
-    if (!status) status = sink.eval(sink.arg, step, "dev", "wer", 0.5, "", NULL);
-    return status ? status : sink.close(sink.arg, NULL);
+    if (!status) status = sink.eval(sink.arg, step, "dev", "wer", 0.5, "", &err);
+    if (!status) status = sink.close(sink.arg, &err);
+    if (status) fprintf(stderr, "%s\n", err.text);
+    return status;
 }
 
 /* A training of `steps` steps after start_step, the last of them flushed. */
