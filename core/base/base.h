@@ -22,6 +22,9 @@
 #    define SYI_MUST_CHECK
 #endif
 
+/* A piece of work that another function calls, in a thread of its own perhaps. */
+typedef int (*syi_work_fn)(void *arg, struct sy_error *err);
+
 /* ---- sizes ---- */
 
 /* What does not fit in 64 bits stays at the largest number, so a long sum or product of sizes is checked

@@ -98,6 +98,12 @@ struct syi_busy {
 };
 struct syi_busy syi_busy_begin(struct syi_comm *comm);
 int syi_busy_tell(void *busy, struct sy_error *err) SYI_MUST_CHECK;
+/* Calls fn(arg) in a thread, where there are other ranks, and tells until it has returned: for work that cannot tell itself,
+ * because it waits for a disk or a process. fn communicates nothing. Returns what fn does. */
+int syi_busy_run(void *busy, syi_work_fn fn, void *arg, struct sy_error *err) SYI_MUST_CHECK;
+/* The same of a job that was given to the worker. An error: it may not be idle yet. */
+struct syi_worker;
+int syi_busy_await(struct syi_busy *busy, struct syi_worker *worker, struct sy_error *err) SYI_MUST_CHECK;
 int syi_busy_end(struct syi_busy *busy, struct sy_error *err) SYI_MUST_CHECK;
 /* Ends it, and rank 0's bytes are on all ranks. */
 int syi_busy_share(void *busy, void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;

@@ -68,11 +68,11 @@ static int save_in_turns(void *arg, struct syi_comm *comm, struct sy_error *err)
         int64_t word[SYI_SAVER_WORDS];
         syi_saver_words(saver, word);
         status = syi_comm_sum(comm, word, SYI_SAVER_WORDS, err);
+        int between = word[SYI_SAVER_ENDED] == comm->ranks; /* two stages: no rank writes */
+        size_t now = between && !comm->rank ? written("5.tmp/params.safetensors") : 0;
+        if (now > before) t->growths++, before = now;
+        if (!status) status = syi_comm_barrier(comm, err);
         if (!status) status = syi_saver_advance(saver, word, err);
-        if (!status) status = syi_comm_barrier(comm, err);
-        size_t now = comm->rank ? 0 : written("5.tmp/params.safetensors");
-        if (!comm->rank && now > before) t->growths++, before = now;
-        if (!status) status = syi_comm_barrier(comm, err);
     }
     if (comm->rank == 0 && !status && !syi_saver_take(saver, &t->saved))
         status = syi_error(err, SY_EINTERNAL, "nothing to take");

@@ -581,3 +581,47 @@ Test(comm, ranks_agree_on_a_failure_and_go_on)
         cr_expect_eq(syi_comm_thread_run(1, agree_on, &(int){failing & 1}, &err), SY_OK, "%s", err.text);
     }
 }
+
+/* ---- long work of one rank ---- */
+
+/* Rank 0's work ends, and fails, when rank 1 has heard that it goes on. */
+struct work {
+    int begun; /* calls */
+    atomic_int heard;
+};
+
+static int work_until_heard(void *arg, struct sy_error *err)
+{
+    struct work *work = arg;
+    work->begun++;
+    for (int i = 0; i < 10000 && !atomic_load(&work->heard); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return syi_error(err, SY_EIO, "heard: %d", atomic_load(&work->heard));
+}
+
+static int work_or_listen(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    struct work *work = arg;
+    struct syi_busy busy = syi_busy_begin(comm);
+    int64_t working = 0;
+    int status = SY_OK;
+    if (comm->rank == 0) {
+        status = syi_busy_run(&busy, work_until_heard, work, err);
+        return status == SY_EIO && !syi_busy_end(&busy, NULL) ? status : SY_EINTERNAL;
+    }
+    for (int sums = 0; !status && (working || !sums); sums++) {
+        working = 0;
+        status = syi_comm_sum(comm, &working, 1, err);
+        if (working) atomic_store(&work->heard, 1);
+    }
+    return status;
+}
+
+Test(comm, others_hear_of_work_that_a_rank_waits_for)
+{
+    struct work work = {.begun = 0};
+    struct sy_error err = {0};
+    cr_assert_eq(syi_comm_thread_run(2, work_or_listen, &work, &err), SY_EIO, "%s", err.text);
+    cr_assert_eq(work.begun, 1);
+    cr_assert(strstr(err.text, "heard: 1"), "%s", err.text);
+}

@@ -147,7 +147,8 @@ int syi_saver_new(const char *run_dir, struct syi_session *session, struct syi_c
 /* Waits for the stage that its thread is in. A save that was not waited for is given up. NULL is fine. */
 void syi_saver_free(struct syi_saver *saver);
 /* Begins a save when none is under way; all ranks do. background: by the saver's thread, from a snapshot that is taken
- * now (the session has memory for one); else syi_saver_wait does the work, from the session's memory. meta and *saving are
+ * now (the session has memory for one); else syi_saver_wait does the work, from the session's memory, which of several ranks
+ * the thread does, too, while this one tells the others that it goes on. meta and *saving are
  * copied, saving->leaves and its arg are borrowed until the end. Nothing is communicated; what fails shows in the end. */
 void syi_saver_begin(struct syi_saver *saver, const struct syi_checkpoint_meta *meta,
                      const struct syi_checkpoint_saving *saving, int background);

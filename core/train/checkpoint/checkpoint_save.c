@@ -20,7 +20,8 @@ struct syi_saver {
     /* The owner's alone. */
     int under_way;  /* a save was begun and has not come to its end */
     int ended;      /* a save came to its end and was not taken yet */
-    int background; /* stages run in the worker, from the snapshot */
+    int background; /* from the snapshot */
+    int beside; /* stages run in the worker: beside training, or while this thread tells other ranks that they do */
     /* The save under way. Its thread has all of this while it works, the owner between two stages. */
     enum stage stage; /* that runs or ended last */
     int turn;         /* of WRITE */
@@ -163,7 +164,7 @@ static void start_stage(struct syi_saver *s)
         if (failed) syi_error(&s->failure, failed, "%s", sy_status_text(failed));
         if (failed) return;
     }
-    if (s->background)
+    if (s->beside)
         syi_worker_start(s->worker, run_stages, s);
     else
         run_stages(s);
@@ -246,7 +247,9 @@ void syi_saver_begin(struct syi_saver *s, const struct syi_checkpoint_meta *meta
     if (how->n_besides) memcpy(s->besides, how->besides, (size_t)s->how.n_besides * sizeof *s->besides);
     s->how.besides = s->besides;
     s->background = background;
-    if (background && !s->worker && syi_worker_new("save", &s->worker, &s->failure)) s->background = 0;
+    s->beside = background || s->comm->ranks > 1;
+    if (s->beside && !s->worker && syi_worker_new("save", &s->worker, background ? &s->failure : NULL))
+        s->beside = 0;
     if (s->failure.code) return;
     int status = background ? syi_session_snapshot(s->session, &s->failure)
                             : syi_session_download(s->session, SYI_PERSIST, &s->failure);
@@ -260,7 +263,7 @@ int64_t syi_saver_step(const struct syi_saver *s)
 
 static int has_ended(const struct syi_saver *s)
 {
-    return s->under_way && (!s->background || syi_worker_is_idle(s->worker));
+    return s->under_way && (!s->beside || syi_worker_is_idle(s->worker));
 }
 
 void syi_saver_words(struct syi_saver *s, int64_t word[SYI_SAVER_WORDS])
@@ -281,8 +284,10 @@ int syi_saver_wait(struct syi_saver *s, struct sy_error *err)
 {
     int status = SY_OK;
     while (s->under_way && !status) {
-        if (s->background) syi_worker_wait(s->worker);
-        status = syi_comm_failure(s->comm, &s->failure, err);
+        struct syi_busy busy = syi_busy_begin(s->comm);
+        if (s->beside) status = syi_busy_await(&busy, s->worker, err);
+        if (!status) status = syi_busy_end(&busy, err);
+        if (!status) status = syi_comm_failure(s->comm, &s->failure, err);
         if (!status) next_stage(s);
     }
     return status;
