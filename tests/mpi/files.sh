@@ -65,6 +65,14 @@ done
 [ "$(query copied "SELECT count(*) FROM event WHERE kind = 'stage' AND text LIKE '%: 2 files of % copied to 2 nodes in %'")" -eq 1 ] ||
     fail "copied: $(query copied "SELECT text FROM event WHERE kind = 'stage'")"
 
+# ---- a packed model that only rank 0 has ----
+exits 0 "$program" pack "$here/self" -o model.sy
+# shellcheck disable=SC2016 # the shells of the ranks
+printf 'abc\n' | ranks 1 sh -c 'cd "$0" && exec "$@"' "$here/first" "$program" predict model.sy --threads 1 : \
+    -n 1 sh -c 'cd "$0" && exec "$@"' "$here/second" "$program" predict model.sy --threads 1 >"$here/packed.out" 2>"$here/packed.err" &&
+    fail "packed: exit 0"
+one_message packed 'rank 1: cannot open model.sy'
+
 # ---- rank 0 cannot read ----
 rm characters
 refused no-vocabulary 'cannot open characters'

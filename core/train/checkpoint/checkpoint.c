@@ -24,6 +24,7 @@ struct loading {
     int n_files;                                /* 1: parameters only */
     const struct syi_checkpoint_leaves *leaves; /* that it may have been written with, or NULL */
     struct syi_checkpoint_meta *meta;
+    int packed;   /* run_dir is a packed model */
     char *folder; /* found */
     struct syi_safetensors file[FILES];
     struct syi_session *session; /* that takes what is read; NULL: `visit` does */
@@ -139,25 +140,36 @@ static int take(struct loading *l, struct sy_error *err)
     return l->session ? read_session(l, err) : l->visit->take(l->visit->arg, &l->file[0], l->meta, err);
 }
 
-static int load_packed(const struct loading *l, struct sy_error *err)
+static int read_packed(const struct loading *l, struct sy_error *err)
 {
-    int status =
-        syi_checkpoint_read_packed(l->run_dir, l->step, l->session, l->comm->rank == 0, l->meta, err);
-    if (!status) status = syi_session_upload(l->session, SYI_PERSIST, err);
-    return status ? status : syi_comm_barrier(l->comm, err);
+    int status = syi_checkpoint_read_packed(l->run_dir, l->step, l->session, l->meta, err);
+    return status ? status : syi_session_upload(l->session, SYI_PERSIST, err);
+}
+
+/* What rank 0 alone looks for: folders on a network may look different from other hosts. */
+static int look(void *arg, struct sy_error *err)
+{
+    struct loading *l = arg;
+    int status = SY_OK;
+    l->packed = l->session && l->n_files == 1 && syi_packed_is(l->run_dir);
+    if (l->packed) return syi_checkpoint_check_packed(l->run_dir, l->step, err);
+    if (l->step == SYI_CHECKPOINT_BEST) status = syi_checkpoint_find_best(l->run_dir, &l->step, err);
+    if (l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
+    return status ? status : open_and_verify(l, err);
 }
 
 static int load(struct loading *l, struct sy_error *err)
 {
-    int first = l->comm->rank == 0, status = SY_OK;
-    if (l->session && l->n_files == 1 && syi_packed_is(l->run_dir)) return load_packed(l, err);
-    if (first && l->step == SYI_CHECKPOINT_BEST) status = syi_checkpoint_find_best(l->run_dir, &l->step, err);
-    if (first && l->step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(l->run_dir, &l->step, err);
-    if (first && !status) status = open_and_verify(l, err);
-    /* Rank 0 alone looks which is the latest: folders on a network may look different from other hosts. */
-    if (!status) status = syi_comm_broadcast(l->comm, &l->step, 1, err);
-    if (!status && !first) status = open_and_verify(l, err);
-    if (!status) status = take(l, err);
+    struct syi_busy busy = syi_busy_begin(l->comm);
+    int first = l->comm->rank == 0, status = first ? syi_busy_run(&busy, look, l, err) : SY_OK;
+    int64_t found[] = {l->step, l->packed};
+    if (!status) status = syi_busy_end(&busy, err);
+    if (!status) status = syi_comm_broadcast(l->comm, found, SYI_COUNT(found), err);
+    if (status) return status;
+    l->step = found[0];
+    l->packed = found[1] != 0;
+    if (!first && !l->packed) status = open_and_verify(l, err);
+    if (!status) status = l->packed ? read_packed(l, err) : take(l, err);
     return status ? status : syi_comm_barrier(l->comm, err);
 }
 

@@ -128,7 +128,17 @@ static int check_step(const struct syi_packed *p, int64_t step, struct sy_error 
         p->file.path, (long long)p->step);
 }
 
-int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session, int first,
+int syi_checkpoint_check_packed(const char *path, int64_t step, struct sy_error *err)
+{
+    struct syi_packed packed;
+    int status = syi_packed_open(&packed, path, err);
+    if (!status) status = check_step(&packed, step, err);
+    if (!status) status = syi_packed_check(&packed, err);
+    syi_packed_close(&packed);
+    return status;
+}
+
+int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session,
                                struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
     struct syi_packed packed;
@@ -136,7 +146,6 @@ int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_
     struct syi_checkpoint_tensors tensors = {0};
     int status = syi_packed_open(&packed, path, err);
     if (!status) status = check_step(&packed, step, err);
-    if (!status && first) status = syi_packed_check(&packed, err);
     if (!status) status = syi_checkpoint_tensors(session, SYI_PARAM, NULL, &tensors, err);
     if (!status) status = list_weights(&packed.file, is_expanded(&tensors), &weights, err);
     if (!status) status = syi_checkpoint_tensors_compare(&tensors, &weights, err);

@@ -96,9 +96,10 @@ int syi_checkpoint_tensor_read(const struct syi_safetensors *file, const struct 
 
 /* ---- checkpoint_packed.c ---- */
 
-/* The parameters of a packed model into the session; of *meta step and params_sha256. step: that of the file or
- * SYI_CHECKPOINT_LATEST, else SY_ENOENT. first: 1 on the rank that compares checksums. */
-int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session, int first,
+/* Compares all checksums of a packed model. step: that of the file or SYI_CHECKPOINT_LATEST, else SY_ENOENT. */
+int syi_checkpoint_check_packed(const char *path, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
+/* Its parameters into the session; of *meta step and params_sha256. */
+int syi_checkpoint_read_packed(const char *path, int64_t step, const struct syi_session *session,
                                struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 
 #endif
