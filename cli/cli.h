@@ -158,6 +158,9 @@ int cli_world_same(const struct syi_config *config);
 int cli_world_first(void); /* 1: this is rank 0, which owns the run directory and prints */
 /* Rank 0's bytes on all ranks. */
 int cli_world_share(void *data, size_t bytes);
+/* Returns what fn does, which rank 0 calls, however long it takes, while the others wait in cli_world_share or for the end of
+ * the command. */
+int cli_world_work(syi_work_fn fn, void *arg, struct sy_error *err);
 struct syi_world *cli_world(void);
 /* The stream if it is a terminal in which a line may be rewritten, else NULL: under mpirun, which gives ranks terminals of
  * their own, none is, whatever --comm says. */

@@ -408,13 +408,22 @@ static void close_store(struct output *out, struct syi_train_result *result)
     }
 }
 
+struct closing {
+    struct output *out;
+    struct syi_train_result *result;
+    int status; /* of the training */
+};
+
 /* Returns the first failure, the training's own before that of the end. */
-static int close_output(struct output *out, struct syi_train_result *result, int status, struct sy_error *err)
+static int close_output(void *arg, struct sy_error *err)
 {
+    const struct closing *c = arg;
+    struct output *out = c->out;
     struct sy_error late = {0};
-    close_store(out, result);
+    int status = c->status;
+    close_store(out, c->result);
     if (out->dir.locked) {
-        int marked = syi_run_dir_status(&out->dir, end_word(result, status), status ? &late : err);
+        int marked = syi_run_dir_status(&out->dir, end_word(c->result, status), status ? &late : err);
         if (!status) status = marked;
     }
     syi_run_dir_close(&out->dir);
@@ -449,7 +458,9 @@ static int train_in(const char *path, int existed, const struct syi_lock_options
                                 .stop = &stop_requested};
     int status = syi_train(&job, &result, &err);
     cli_work_line_clear();
-    status = close_output(&out, &result, status, &err);
+    struct closing closing = {&out, &result, status};
+    /* Where training failed the others wait no more. */
+    status = status ? close_output(&closing, &err) : cli_world_work(close_output, &closing, &err);
     syi_text_free(&out.changes);
     if (status) return out.refused ? cli_usage(&err) : cli_fail(&err);
     print_result(&result, path);
@@ -493,6 +504,28 @@ static int check_plan(const struct cli_options *o, struct syi_config *config)
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
+/* What rank 0 does before the others are needed, which may take long: it reads data. */
+struct preparation {
+    const struct cli_options *o;
+    struct syi_config *config;
+    char *path; /* [SYI_CONFIG_STRING] */
+    struct syi_lock_options *lock;
+};
+
+static int prepare(void *arg, struct sy_error *err)
+{
+    const struct preparation *p = arg;
+    (void)err;
+    int status = find_buckets(p->o, p->config);
+    if (!status) status = choose_folder(p->o, p->config, p->path);
+    if (!status) status = read_lock_wait(&p->lock->wait);
+    if (!status) status = check_data(p->o, p->config);
+    if (!status) status = check_test_files(p->config);
+    if (!status) status = check_plan(p->o, p->config);
+    if (!status && !*p->path) status = make_folder(p->config, p->path, SYI_CONFIG_STRING);
+    return status;
+}
+
 static int run_in(const struct cli_options *o)
 {
     struct syi_config config;
@@ -505,13 +538,8 @@ static int run_in(const struct cli_options *o)
                         : cli_load_config(o->operand[0], o, &config, &err);
     if (status) return cli_load_failed(&err);
     status = cli_check_launch("train", o, &config, 1);
-    if (!status && cli_world_first()) status = find_buckets(o, &config);
-    if (!status && cli_world_first()) status = choose_folder(o, &config, path);
-    if (!status && cli_world_first()) status = read_lock_wait(&lock.wait);
-    if (!status && cli_world_first()) status = check_data(o, &config);
-    if (!status && cli_world_first()) status = check_test_files(&config);
-    if (!status && cli_world_first()) status = check_plan(o, &config);
-    if (!status && cli_world_first() && !*path) status = make_folder(&config, path, sizeof path);
+    struct preparation preparation = {o, &config, path, &lock};
+    if (!status && cli_world_first()) status = cli_world_work(prepare, &preparation, &err);
     if (!status) status = cli_world_share(path, sizeof path);
     if (!status && config.data.auto_buckets)
         status = cli_world_share(&config.data.length_buckets, sizeof config.data.length_buckets);

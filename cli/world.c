@@ -133,17 +133,24 @@ int cli_world_same(const struct syi_config *config)
 
 int cli_world_share(void *data, size_t bytes)
 {
+    struct syi_busy busy = syi_busy_begin(&world.comm);
     struct sy_error err = {0};
-    return syi_world_share(&world, data, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+    if (world.ranks == 1) return CLI_DONE;
+    return syi_busy_share(&busy, data, bytes, &err) ? cli_fail(&err) : CLI_DONE;
+}
+
+int cli_world_work(syi_work_fn fn, void *arg, struct sy_error *err)
+{
+    struct syi_busy busy = syi_busy_begin(&world.comm);
+    return world.ranks == 1 ? fn(arg, err) : syi_busy_run(&busy, fn, arg, err);
 }
 
 /* After a launch that ended well on all ranks only rank 0 can fail: what is left is files and output. */
 static int end_status(int status)
 {
-    struct sy_error err = {0};
-    int64_t word = status;
     if (!world.finished) return cli_world_agree(status);
-    return syi_comm_broadcast(&world.comm, &word, 1, &err) ? cli_fail(&err) : (int)word;
+    int failed = cli_world_share(&status, sizeof status);
+    return failed ? failed : status;
 }
 
 int cli_world_close(int status)

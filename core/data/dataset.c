@@ -48,10 +48,18 @@ static int check_entries(const struct syi_dataset *d, struct sy_error *err)
         d->source.pattern, d->form.max_input, d->form.max_target);
 }
 
-static int read_files(struct syi_dataset *d, const char *pattern, const struct syi_dataset_place *place,
-                      struct sy_error *err)
+struct reading {
+    struct syi_dataset *d;
+    const char *pattern;
+    const struct syi_dataset_place *place;
+};
+
+static int read_files(void *arg, struct sy_error *err)
 {
-    int status = syi_source_open(&d->source, pattern, place->cache, err);
+    const struct reading *reading = arg;
+    const struct syi_dataset_place *place = reading->place;
+    struct syi_dataset *d = reading->d;
+    int status = syi_source_open(&d->source, reading->pattern, place->cache, err);
     if (!status) status = syi_dataset_index(d, place, err);
     if (!status) status = check_entries(d, err);
     if (!status && !place->quiet) report(d);
@@ -61,14 +69,14 @@ static int read_files(struct syi_dataset *d, const char *pattern, const struct s
 int syi_dataset_open(struct syi_dataset *d, const struct syi_example_form *form, const char *pattern,
                      const struct syi_dataset_place *place, struct sy_error *err)
 {
-    int status = SY_OK;
+    struct reading reading = {d, pattern, place};
     memset(d, 0, sizeof *d);
     d->form = *form;
     d->index = -1;
     d->most_open = SYI_DATASET_OPEN / (place->sharers ? place->sharers : 1);
     if (!d->most_open) d->most_open = 1;
     for (int i = 0; i < SYI_DATASET_OPEN; i++) d->file[i] = d->opened[i] = -1;
-    if (!place->share || place->share->first) status = read_files(d, pattern, place, err);
+    int status = syi_share_work(place->share, read_files, &reading, err);
     if (!status && place->share) status = syi_dataset_share(d, place->share, err);
     if (!status && place->settle) status = place->settle(place->settle_arg, d, err);
     if (!status && (place->share || place->settle)) status = syi_dataset_open_index(d, err);

@@ -64,9 +64,6 @@ struct syi_dataset_place {
     int sharers;
     /* Of several ranks: the first makes the index, the others get it and look at no file. NULL: a rank for itself. */
     const struct syi_share *share;
-    /* Called now and then while files are read, or NULL; another status than SY_OK ends the pass. */
-    int (*poll)(void *arg, struct sy_error *err);
-    void *poll_arg;
     /* Called once it is known which files there are, before this rank opens them for its examples: may set `readable` of them
      * and index_path to other places; or NULL. */
     int (*settle)(void *arg, struct syi_dataset *dataset, struct sy_error *err);

@@ -11,7 +11,7 @@
 #include "data/batch.h" /* SYI_MAX_LENGTH */
 #include "data/dataset.h"
 
-enum { BUFFER_ENTRIES = 1 << 14, PART_BITS = 24, POLL_RECORDS = 1 << 12 };
+enum { BUFFER_ENTRIES = 1 << 14, PART_BITS = 24 };
 static const char magic[16] = "switchyard-idx2";
 
 struct header {
@@ -146,10 +146,6 @@ static int add_record(struct writer *w, int file, const struct syi_record *recor
     struct sy_error cause = {0};
     d->counts.records++;
     if ((int64_t)record->text.bytes > d->counts.longest) d->counts.longest = (int64_t)record->text.bytes;
-    if (d->counts.records % POLL_RECORDS == 0 && w->place->poll) {
-        int status = w->place->poll(w->place->poll_arg, err);
-        if (status) return status;
-    }
     if (record->bad) return refuse(w, file, record, record->bad, err);
     int status = syi_example_begin(&d->maker, &d->form, record->text, &cause);
     if (status == SY_EFORMAT) return refuse(w, file, record, cause.text, err);

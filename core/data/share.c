@@ -8,6 +8,12 @@
 #include "data/dataset.h"
 #include "data/task.h"
 
+int syi_share_work(const struct syi_share *share, syi_work_fn fn, void *arg, struct sy_error *err)
+{
+    if (!share) return fn(arg, err);
+    return share->first ? share->work(share->arg, fn, arg, err) : SY_OK;
+}
+
 /* *data: `bytes` of the first rank, taken by the others; one more byte, zero, follows. */
 static int share_block(const struct syi_share *share, void **data, size_t bytes, struct sy_error *err)
 {

@@ -14,7 +14,12 @@ struct syi_share {
     /* The first rank's bytes on all ranks, which call it together. */
     int (*bytes)(void *arg, void *data, size_t bytes, struct sy_error *err);
     void *arg;
+    /* Calls fn(fn_arg), which reads on the first rank, however long that takes; the others wait in `bytes`. */
+    int (*work)(void *arg, syi_work_fn fn, void *fn_arg, struct sy_error *err);
 };
+/* The first rank's reading. share NULL: this rank is alone. */
+int syi_share_work(const struct syi_share *share, syi_work_fn fn, void *arg,
+                   struct sy_error *err) SYI_MUST_CHECK;
 
 /* All but `form` and descriptors. An index of up to SYI_DATASET_SMALL bytes is in the memory of every rank after it; of a
  * larger one the file's name is known. */

@@ -122,8 +122,34 @@ ranks 3 "$program" train --bogus >"$here/all.out" 2>"$here/all.err" </dev/null
 [ $? -eq 2 ] || fail "all: not exit 2: $(cat "$here/all.err")"
 one_message all 'unknown option --bogus'
 
+# ---- work of rank 0 that takes longer than a wait may ----
+[ -d /proc/self ] || { echo "left out: slow files and ranks that are killed; without /proc they are not found"; finish; }
+# slow FILES ARGUMENTS...: rank 0 needs 2.5 s for the first look at each of these files; ranks wait 2 s for each other.
+slow() {
+    files=$1
+    shift
+    # shellcheck disable=SC2086 # a library or none, a command with its options
+    ranks 1 env ${slow_files:+LD_PRELOAD="$slow_files"} SY_SLOW="$files" SY_SLOW_SECONDS=2.5 SWITCHYARD_COMM_TIMEOUT=2 $command "$@" : \
+        -n 1 env SWITCHYARD_COMM_TIMEOUT=2 $command "$@" >"$here/slow.out" 2>"$here/slow.err" </dev/null
+}
+slow_files=$abs_top_builddir/tests/mpi/.libs/slow.so
+[ -e "$slow_files" ] || slow_files= # this build has no shared libraries
+command="$program train $top/bench/tiny.run --threads 1 --run-dir $here/slow --set task.words.train=$here/train.tsv
+    --set task.words.valid=$here/valid.tsv --set data.auto_buckets=2 --set data.length_buckets=[]"
+head -n 20 "$here/train.tsv" >"$here/valid.tsv"
+slow 'train.tsv valid.tsv params.safetensors' || fail "slow files: exit $?: $(cat "$here/slow.err")"
+[ "$(newest slow)" = 20 ] || fail "slow files: no checkpoint: $(ls "$here/slow/checkpoints")"
+# The run directory is in use, and its checkpoint takes long to read.
+echo "$(hostname) $$ 0 - -1" >"$here/slow/lock"
+slow params.safetensors --resume --set train.steps=21 &
+owner=$!
+eventually grep -q 'is held by process' "$here/slow.err"
+sleep 2.5
+rm "$here/slow/lock"
+ended
+[ "$(newest slow)" = 21 ] || fail "slow to begin: $(cat "$here/slow.err")"
+
 # ---- a rank that fails, hangs, dies in the middle of a training ----
-[ -d /proc/self ] || { echo "left out: ranks that are killed; without /proc they are not found"; finish; }
 # rank_pids RUN: processes of the training in this folder, one a line; never the launcher or a shell.
 rank_pids() {
     for process in /proc/[0-9]*; do

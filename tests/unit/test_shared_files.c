@@ -209,7 +209,7 @@ static void check_shared(int of_file)
     struct syi_dataset first, other;
     struct wire wire = {0};
     struct sy_error err = {0};
-    struct syi_share to = {1, send, &wire}, from = {0, take, &wire};
+    struct syi_share to = {.first = 1, .bytes = send, .arg = &wire}, from = {.bytes = take, .arg = &wire};
     struct syi_dataset_place place = {.share = &from};
     open_files(&f, &first);
     if (of_file) first.counts.entries = SYI_DATASET_SMALL;
@@ -267,7 +267,7 @@ Test(shared_files, a_task_is_read_once)
     struct syi_task task, other = {0};
     struct wire wire = {0};
     struct sy_error err = {0};
-    struct syi_share to = {1, send, &wire}, from = {0, take, &wire};
+    struct syi_share to = {.first = 1, .bytes = send, .arg = &wire}, from = {.bytes = take, .arg = &wire};
     const char *path = write_fresh("t.tsv", "a\tb\nc\td\ne\tf\n", 12);
     f.config = tsv_config(path, 8, 8);
     cr_assert(syi_example_form_make(&f.form, f.config, &f.config->task.part[0], NULL, &err) == SY_OK);

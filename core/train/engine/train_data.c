@@ -30,11 +30,11 @@ static int open_mixture(struct syi_train_data *data, const struct syi_config *c,
 {
     struct syi_comm *comm = reader->rank && reader->rank->ranks > 1 ? reader->rank->comm : NULL;
     struct syi_busy busy = syi_busy_begin(comm);
-    struct syi_share share = {.first = comm && !comm->rank, .bytes = syi_busy_share, .arg = &busy};
+    struct syi_share share = {
+        .first = comm && !comm->rank, .bytes = syi_busy_share, .arg = &busy, .work = syi_busy_run};
     struct syi_data_files files = {0};
-    struct syi_dataset_place place = {.cache = cache, .quiet = reader->quiet};
+    struct syi_dataset_place place = {.cache = cache, .quiet = reader->quiet, .share = comm ? &share : NULL};
     int status = SY_OK;
-    if (comm) place.share = &share, place.poll = syi_busy_tell, place.poll_arg = &busy;
     if (reader->rank) {
         place.sharers = syi_data_files_sharers(reader->rank);
         status = syi_data_files_open(&files, reader->rank, c->data.stage, err);

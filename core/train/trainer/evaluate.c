@@ -11,15 +11,28 @@
 
 /* ---- loading ---- */
 
+struct loading {
+    struct syi_task *task;
+    const struct syi_example_form *form;
+    const char *file;
+};
+
+static int load_task(void *arg, struct sy_error *err)
+{
+    const struct loading *l = arg;
+    return syi_task_load(l->task, l->form, l->file, err);
+}
+
 /* Texts of pairs, grouped by their inputs. share: NULL where this process is alone. */
 static int load_pairs(struct syi_eval_data *data, const char *file, const struct syi_share *share,
                       struct sy_error *err)
 {
     struct syi_example_form form;
+    struct loading loading = {&data->task, &form, file};
     int64_t most = data->options->eval_examples;
     int status = syi_example_form_make(&form, data->config, data->options, NULL, err);
 
-    if (!status && (!share || share->first)) status = syi_task_load(&data->task, &form, file, err);
+    if (!status) status = syi_share_work(share, load_task, &loading, err);
     if (!status && share) status = syi_task_share(&data->task, share, err);
     if (!status) status = syi_items_build(&data->items, &data->task, err);
     if (!status && most && most < data->items.n_items) data->items.n_items = (int32_t)most;
@@ -38,23 +51,15 @@ static int open_dataset(const struct syi_eval_data *data, const char *file, stru
     return status ? status : syi_dataset_open(dataset, &form, file, place, err);
 }
 
-static void read_by_first(struct syi_dataset_place *place, const struct syi_share *share)
-{
-    place->share = share;
-    place->poll = share ? syi_busy_tell : NULL;
-    place->poll_arg = share ? share->arg : NULL;
-}
-
 static int count_examples(struct syi_eval_data *data, const char *file, const struct syi_share *share,
                           struct sy_error *err)
 {
-    struct syi_dataset_place place = {0};
+    struct syi_dataset_place place = {.share = share};
     int64_t most = data->options->eval_examples ? data->options->eval_examples : INT32_MAX - 1;
     struct syi_vocabularies vocabularies;
     struct syi_dataset dataset;
     int status = syi_vocabularies_open(&vocabularies, data->config, err);
     if (status) return status;
-    read_by_first(&place, share);
     status = open_dataset(data, file, &place, &vocabularies, &dataset, err);
     if (!status) {
         data->items.n_items = (int32_t)(dataset.counts.entries < most ? dataset.counts.entries : most);
@@ -73,7 +78,8 @@ int syi_eval_data_load(struct syi_eval_data *data, const struct syi_config *conf
 {
     int several = world && world->ranks > 1;
     struct syi_busy busy = syi_busy_begin(several ? &world->comm : NULL);
-    struct syi_share way = {several && !world->rank, syi_busy_share, &busy}, *share = several ? &way : NULL;
+    struct syi_share way = {several && !world->rank, syi_busy_share, &busy, syi_busy_run};
+    const struct syi_share *share = several ? &way : NULL;
     memset(data, 0, sizeof(*data));
     data->options = options;
     data->config = config;
@@ -105,13 +111,13 @@ static int open_own(struct syi_evaluation *e, struct sy_error *err)
 {
     struct syi_comm *comm = e->rank->ranks > 1 ? e->comm : NULL;
     struct syi_busy busy = syi_busy_begin(comm);
-    struct syi_share share = {comm && !comm->rank, syi_busy_share, &busy};
+    struct syi_share share = {comm && !comm->rank, syi_busy_share, &busy, syi_busy_run};
     struct syi_data_files files;
     struct syi_dataset_place place = {.quiet = 1,
                                       .sharers = syi_data_files_sharers(e->rank) * e->config->task.n,
+                                      .share = comm ? &share : NULL,
                                       .settle = syi_data_files_settle,
                                       .settle_arg = &files};
-    read_by_first(&place, comm ? &share : NULL);
     int status = syi_data_files_open(&files, e->rank, "", err);
     if (!status)
         status = open_dataset(e->data, e->data->task.path, &place, &e->vocabularies, &e->dataset, err);
@@ -347,13 +353,21 @@ static int keep_examples(struct syi_evaluation *e, struct sy_error *err)
     return status;
 }
 
-static int score_all(struct syi_evaluation *e, struct sy_error *err)
+static int score_all(void *evaluation, struct sy_error *err)
 {
+    struct syi_evaluation *e = evaluation;
     int status = SY_OK;
 
     syi_text_scores_clear(&e->scores);
     for (int32_t i = 0; !status && i < e->data->items.n_items; i++) status = score_item(e, i, err);
     return status ? status : keep_examples(e, err);
+}
+
+static int score(struct syi_evaluation *e, struct sy_error *err)
+{
+    struct syi_busy busy = syi_busy_begin(e->comm);
+    int status = e->comm->rank == 0 ? syi_busy_run(&busy, score_all, e, err) : SY_OK;
+    return status ? status : syi_busy_end(&busy, err);
 }
 
 /* The numbers of rank 0 on all. */
@@ -400,7 +414,7 @@ int syi_evaluation_run(struct syi_evaluation *e, int decode, syi_poll_fn poll, v
     int decodes = decode && syi_eval_decodes(e->data), first = e->comm->rank == 0;
     int status = decodes ? decode_all(e, poll, poll_arg, err) : SY_OK;
 
-    if (!status && decodes && first) status = score_all(e, err);
+    if (!status && decodes) status = score(e, err);
     if (!status) status = sum_losses(e, poll, poll_arg, err);
     if (status) return status;
     *result = (struct syi_eval_result){.task = e->data->name,

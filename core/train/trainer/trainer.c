@@ -338,16 +338,22 @@ static void tell_end(struct syi_trainer *t, struct training *training)
     syi_trainer_event(t, kind[t->end], t->what);
 }
 
-/* Once every rank has all it needs, rank 0 opens the run directory: what fails before leaves none. */
+static int open_output(void *trainer, struct sy_error *err)
+{
+    const struct syi_trainer *t = trainer;
+    return t->job->open(t->job->open_arg, t->rank, err);
+}
+
+/* Once every rank has all it needs, rank 0 opens the run directory, when it is free: what fails before leaves none. */
 static int open_run(struct syi_trainer *t, struct sy_error *err)
 {
-    const struct syi_train_job *job = t->job;
+    struct syi_busy busy = syi_busy_begin(t->rank->comm);
     int log, status = syi_config_log_ranks(t->config, &log, err);
     if (!status) status = syi_comm_barrier(t->rank->comm, err);
-    if (!status && t->rank->rank == 0) status = job->open(job->open_arg, t->rank, err);
-    if (!status) status = syi_comm_barrier(t->rank->comm, err);
-    if (!status) status = syi_common_run_dir(t->rank, job->dir->path, err);
-    if (!status) status = syi_rank_log_open(&t->log, job->dir->path, t->rank, log, err);
+    if (!status && t->rank->rank == 0) status = syi_busy_run(&busy, open_output, t, err);
+    if (!status) status = syi_busy_end(&busy, err);
+    if (!status) status = syi_common_run_dir(t->rank, t->job->dir->path, err);
+    if (!status) status = syi_rank_log_open(&t->log, t->job->dir->path, t->rank, log, err);
     return status;
 }
 
