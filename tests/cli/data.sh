@@ -229,27 +229,35 @@ says err 'warning: steps wait [0-9]* % of their time for batches'
 [ "$(query waits "SELECT count(*) FROM event WHERE kind = 'warning' AND text LIKE 'steps wait %'")" = 1 ] ||
     fail "the warning is not among those of the database: $(query waits 'SELECT group_concat(kind) FROM event')"
 # ---- data that cannot be read any more: the weights are saved, and a resumed run goes on as if nothing had been ----
-for ranks in '' '--comm thread --ranks 2 --threads 1'; do
-    cp one.tsv cut.tsv
-    rm -rf cut whole cut.out # of the turn before, in which the step that is waited for is there
-    # shellcheck disable=SC2086
-    "$program" train "$top/bench/tiny.run" --run-dir cut --set task.t.train=cut.tsv --set train.steps=1000000 --set train.schedule=constant \
-        --set train.log_every=1 $ranks >cut.out 2>cut.err </dev/null &
+# unreadable FILE ARGUMENTS...: cut.data, a copy of the file, is cut while a run with these arguments trains.
+unreadable() {
+    file=$1
+    shift
+    cp "$file" cut.data
+    rm -rf cut whole cut.out # of the call before, in which the step that is waited for is there
+    "$program" train "$top/bench/tiny.run" --run-dir cut "$@" --set train.steps=1000000 --set train.schedule=constant \
+        --set train.log_every=1 >cut.out 2>cut.err </dev/null &
     owner=$!
     eventually grep -q '^step 3/' cut.out
-    head -n 50 one.tsv >beginning
-    cat beginning >cut.tsv
+    head -n 50 "$file" >beginning
+    cat beginning >cut.data
     ended
     ends cut failed 1 $?
-    says cut.err 'stopped after step [0-9]*, for training data cannot be read: .*cut.tsv: no record is at byte .*--resume goes on'
+    says cut.err 'stopped after step [0-9]*, for data cannot be read: .*cut.data: no record is at byte .*--resume goes on'
     at=$(newest cut)
     [ -n "$at" ] || fail "nothing is saved where data cannot be read: $(cat cut.err)"
-    cp one.tsv cut.tsv
+    cp "$file" cut.data
     for run in cut whole; do
-        exits 0 "$program" train "$top/bench/tiny.run" --run-dir $run --resume --set task.t.train=cut.tsv --set train.steps=$((at + 3)) \
+        exits 0 "$program" train "$top/bench/tiny.run" --run-dir $run --resume "$@" --set train.steps=$((at + 3)) \
             --set train.schedule=constant --set train.log_every=1
         cp out $run.hash
     done
     [ -n "$(hash_in cut.hash)" ] && [ "$(hash_in cut.hash)" = "$(hash_in whole.hash)" ] || fail "other weights after data that could not be read"
-done
+}
+unreadable one.tsv --set task.t.train=cut.data
+unreadable one.tsv --set task.t.train=cut.data --comm thread --ranks 2 --threads 1
+cut -f 1 one.tsv >lines.txt
+# shellcheck disable=SC2086
+unreadable lines.txt $prefix --set task.t.format=text --set task.t.train=text.txt --set task.t.valid=cut.data --set train.evaluate_every=3 \
+    --comm thread --ranks 2 --threads 1
 finish

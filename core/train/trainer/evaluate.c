@@ -388,6 +388,13 @@ static int share_scores(struct syi_evaluation *e, struct syi_eval_result *result
 
 /* ---- the whole ---- */
 
+/* A rank that cannot read says so when all are asked next. */
+static int fetch(struct syi_evaluation *e, int32_t index, struct sy_error *err)
+{
+    int status = syi_eval_batches_fetch(&e->loss, index, &e->batch, e->unread ? e->unread : err);
+    return e->unread ? SY_OK : status;
+}
+
 static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg, struct sy_error *err)
 {
     struct syi_eval_layer *layer = e->sums.layer;
@@ -400,8 +407,8 @@ static int sum_losses(struct syi_evaluation *e, syi_poll_fn poll, void *poll_arg
     e->sums = (struct syi_eval_sums){.layer = layer, .routing = routing};
     for (int32_t i = 0; !status && i < e->loss.n_batches; i++) {
         report_work(e, "loss", done, &e->loss);
-        if (poll) status = poll(poll_arg, err);
-        if (!status) status = syi_eval_batches_fetch(&e->loss, i, &e->batch, err);
+        status = fetch(e, i, err);
+        if (!status && poll) status = poll(poll_arg, err);
         if (!status) status = syi_engine_eval(e->engine, &e->batch, &e->sums, err);
         done += e->batch.n_real;
     }

@@ -41,6 +41,9 @@ struct syi_evaluation {
     struct syi_comm *comm;            /* its */
     const struct syi_config *config;  /* borrowed */
     const struct syi_report *report;  /* borrowed: learns on rank 0 how far it is; NULL: none does */
+    /* Borrowed: gets why this rank cannot read a batch, before the poll, which then ends the evaluation on all ranks. NULL, as it
+     * is opened: that fails. */
+    struct sy_error *unread;
     struct syi_vocabularies vocabularies;
     struct syi_dataset dataset;           /* of running text; else zeroed */
     struct syi_eval_batches decode, loss; /* decode: without batches where nothing is decoded */
@@ -71,7 +74,7 @@ void syi_evaluation_use(struct syi_evaluation *evaluation, struct syi_engine *en
 void syi_evaluation_close(struct syi_evaluation *evaluation);
 /* Called by all ranks; all get the same numbers, rank 0 the examples, too. Numbers of texts are added up in the order of
  * the items, so no batch shows in them. decode 0: no outputs are made, and what needs them is left out. poll: asked between
- * positions of what is decoded (struct syi_outputs) and before each batch whose loss is taken; or NULL. */
+ * positions of what is decoded (struct syi_outputs) and, when it is read, before each batch whose loss is taken; or NULL. */
 int syi_evaluation_run(struct syi_evaluation *evaluation, int decode, syi_poll_fn poll, void *poll_arg,
                        struct syi_eval_result *result, struct sy_error *err) SYI_MUST_CHECK;
 /* Items that are too long: counted as wrong where outputs are decoded, else left out. */

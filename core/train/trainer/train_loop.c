@@ -164,7 +164,7 @@ static void end_unread(struct syi_trainer *t)
     if (mine && !is_first(t)) syi_log(SY_LOG_WARN, "rank %d: %s", t->rank->rank, why);
     syi_trainer_end(t, SYI_END_DATA,
                     "stopped after step %" PRId64
-                    ", for training data cannot be read: %.300s; once they can be, --resume goes on",
+                    ", for data cannot be read: %.300s; once they can be, --resume goes on",
                     t->step, why);
 }
 

@@ -89,6 +89,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     if (!status)
         status = syi_evaluations_open(&t->evaluations, &training->valid, t->config, t->engine, t->rank,
                                       &t->job->report, err);
+    for (int i = 0; i < t->evaluations.n; i++) t->evaluations.part[i].unread = &t->unread;
     if (!status)
         status =
             syi_saver_new(t->job->dir->path, syi_engine_session(t->engine), t->rank->comm, &t->saver, err);

@@ -20,7 +20,7 @@ enum syi_end {
     SYI_END_SIGNAL,
     SYI_END_TIME_LIMIT,
     SYI_END_SINK, /* the sink failed and metrics.on_failure is stop */
-    SYI_END_DATA  /* training data cannot be read any more; the weights are saved */
+    SYI_END_DATA  /* data cannot be read any more; the weights are saved */
 };
 
 enum { SYI_END_BYTES = 512 };

@@ -29,7 +29,7 @@ struct syi_trainer {
     const struct syi_batch *batch;      /* of the last step, borrowed of data */
     const struct syi_batch *next;       /* likewise of the one to come, once it is read; or NULL */
     double read_seconds;                /* that took */
-    struct sy_error unread;             /* why it cannot be read; code SY_OK: it can */
+    struct sy_error unread;             /* why it, or one of an evaluation, cannot be read */
     struct syi_evaluations evaluations; /* n 0: none wanted */
     struct syi_rank_log log;
     struct syi_timing timing;
