@@ -10,6 +10,7 @@
 #include "backends/mpi/mpi_backend.h"
 
 enum { MEBIBYTE = 1 << 20, PART = 1 << 30 }; /* bytes of a large run's unit; elements of one sum */
+enum { MEET = 1 };                           /* tag; the only messages of mpi->world */
 
 static int world(void *context, int *rank, int *ranks)
 {
@@ -21,7 +22,26 @@ static int world(void *context, int *rank, int *ranks)
 
 /* ---- groups ---- */
 
-static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm *comm, int *rank)
+/* The ranks of a group to be, this one at `at`, have all come. MPI makes a group in a call that neither ends after a time nor
+ * for a message to stop, so they meet before it: in round d each hears from the rank d places before it, which has heard of the
+ * d - 1 before that one. */
+static int meet(struct sympi *mpi, const int *ranks, int n, int at)
+{
+    int status = SY_OK;
+    for (int d = 1; d < n && !status; d *= 2) {
+        struct sympi_request request = {.n_parts = 2};
+        pthread_mutex_lock(&mpi->lock);
+        int code = MPI_Irecv(NULL, 0, MPI_BYTE, ranks[(at - d + n) % n], MEET, mpi->world, &request.part[0]);
+        if (code == MPI_SUCCESS)
+            code = MPI_Isend(NULL, 0, MPI_BYTE, ranks[(at + d) % n], MEET, mpi->world, &request.part[1]);
+        pthread_mutex_unlock(&mpi->lock);
+        status = code == MPI_SUCCESS ? sympi_await(mpi, &request, "a group of ranks to come together")
+                                     : sympi_fail_code(mpi, "meeting before MPI_Comm_create_group", code);
+    }
+    return status;
+}
+
+static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm *comm)
 {
     MPI_Group all, some;
     int code = MPI_Comm_group(mpi->world, &all);
@@ -32,7 +52,6 @@ static int make_comm(const struct sympi *mpi, const int *ranks, int n, MPI_Comm 
         MPI_Group_free(&some);
     }
     MPI_Group_free(&all);
-    if (code == MPI_SUCCESS) code = MPI_Comm_rank(*comm, rank);
     return code == MPI_SUCCESS ? MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN) : code;
 }
 
@@ -43,9 +62,14 @@ static int group_new(void *context, const int *ranks, int n, void **handle)
     if (!group) return SY_ENOMEM;
     group->n = n;
     group->request.group = group;
+    while (group->rank < n - 1 && ranks[group->rank] != mpi->rank) group->rank++;
+    int status = meet(mpi, ranks, n, group->rank);
+    if (status) {
+        free(group);
+        return status;
+    }
     pthread_mutex_lock(&mpi->lock);
-    int stop = sympi_stop_came(mpi),
-        code = stop ? MPI_SUCCESS : make_comm(mpi, ranks, n, &group->comm, &group->rank);
+    int stop = sympi_stop_came(mpi), code = stop ? MPI_SUCCESS : make_comm(mpi, ranks, n, &group->comm);
     pthread_mutex_unlock(&mpi->lock);
     if (!stop && code == MPI_SUCCESS) {
         *handle = group;

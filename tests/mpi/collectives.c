@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives of the MPI backend against those of comm thread: every rank does the same exercises over
  * both and compares all bytes it received. Run by collectives.sh under a launcher; `large` does one exchange
- * of more than 2^31 bytes instead. */
+ * of more than 2^31 bytes instead, with `absent` a rank does not come to a group. */
 #include "config.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "runtime/backend.h"
@@ -193,6 +194,14 @@ static int compare(struct syi_comm *comm, struct sy_error *err)
     return syi_error(err, SY_EINTERNAL, "MPI gives other bytes than threads");
 }
 
+/* Rank 1 does not come to the group that the others make. */
+static int absent(struct syi_comm *comm, struct sy_error *err)
+{
+    int group[4];
+    while (comm->rank == 1) pause();
+    return make_groups(comm, group, err);
+}
+
 /* 2^31 bytes and more in one run, and in one piece of two runs. */
 static int large(struct syi_comm *comm, struct sy_error *err)
 {
@@ -220,8 +229,15 @@ static int large(struct syi_comm *comm, struct sy_error *err)
     return status;
 }
 
+static const struct {
+    const char *name;
+    int (*fn)(struct syi_comm *comm, struct sy_error *err);
+} exercises[] = {{"", compare}, {"large", large}, {"absent", absent}};
+
 int main(int argc, char **argv)
 {
+    size_t what = SYI_COUNT(exercises) - 1;
+    while (what && strcmp(argc > 1 ? argv[1] : "", exercises[what].name)) what--;
     struct syi_backend *backend;
     struct syi_comm comm;
     struct sy_error err = {0};
@@ -231,7 +247,7 @@ int main(int argc, char **argv)
         return 1;
     }
     status = syi_backend_comm(backend, &comm, &err);
-    if (!status) status = argc > 1 && !strcmp(argv[1], "large") ? large(&comm, &err) : compare(&comm, &err);
+    if (!status) status = exercises[what].fn(&comm, &err);
     status = syi_comm_conclude(&comm, status, &complete, &err);
     if (status && (comm.rank == 0 || !complete)) fprintf(stderr, "%s\n", err.text);
     if (!status && comm.rank == 0) printf("%d ranks ok\n", comm.ranks);
