@@ -18,17 +18,28 @@ static void standard_rules(struct syi_mesh *mesh)
     mesh->rule[SYI_AXIS_VOCAB] = SYI_MESH_MODEL;
 }
 
-/* Of n, at most `most`. */
-static int largest_divisor(int n, int most)
+/* Names the nearest sizes that do. */
+static int refuse_expert(int ranks, int data, int expert, int model, int given, int num_experts,
+                         struct sy_error *err)
 {
-    int d = most < n ? most : n;
-    while (n % d) d--;
-    return d;
+    int fits = expert, rest = ranks / model;
+    while (num_experts % fits || rest % fits) fits--;
+    if (given)
+        return syi_error(
+            err, SY_EINVAL,
+            "mesh.expert=%d does not divide moe.num_experts=%d: take mesh.expert=%d, mesh.data=%d", expert,
+            num_experts, fits, rest / fits);
+    return syi_error(
+        err, SY_EINVAL,
+        "mesh.data=%d makes mesh.expert=%d of %d ranks, which does not divide moe.num_experts=%d: "
+        "leave mesh.data out, or take mesh.data=%d",
+        data, expert, ranks, num_experts, rest / fits);
 }
 
 int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int model, int num_experts,
                  struct sy_error *err)
 {
+    const int given = expert;
     if (model == 0) model = 1;
     int64_t rest = (int64_t)(data ? data : 1) * model;
     if (expert == 0) expert = data && num_experts > 0 && ranks % rest == 0 ? (int)(ranks / rest) : 1;
@@ -39,9 +50,7 @@ int syi_mesh_new(struct syi_mesh *mesh, int ranks, int data, int expert, int mod
             "mesh data=%d expert=%d model=%d does not make %d ranks: change mesh.* or the number of ranks",
             data, expert, model, ranks);
     if (expert > 1 && num_experts % expert)
-        return syi_error(err, SY_EINVAL,
-                         "mesh.expert=%d does not divide moe.num_experts=%d: take mesh.expert=%d", expert,
-                         num_experts, largest_divisor(num_experts, expert));
+        return refuse_expert(ranks, data, expert, model, given, num_experts, err);
     mesh->size[0] = data;
     mesh->size[1] = expert;
     mesh->size[2] = model;

@@ -371,7 +371,7 @@ static int partition_letters(struct pass *pass, const struct syi_op *op)
     return emit_op(pass, op, want);
 }
 
-/* Leaves are always a power of two. */
+/* Leaves are always a power of two, so other numbers of ranks divide none, however many elements there are. */
 static int refuse_leaves(const struct syi_program *global, uint8_t axis, int pieces, struct sy_error *err)
 {
     char advice[160] = "use a number of ranks there that is a power of two";
@@ -393,6 +393,7 @@ static int add_tensors(struct pass *pass, struct sy_error *err)
         for (int dim = 0; dim < t.rank; dim++) {
             int pieces = syi_mesh_size(pass->mesh, layout.split[dim]);
             uint32_t leaves = global->leaf_count[t.axis[dim]];
+            if (pieces & (pieces - 1)) return refuse_leaves(global, t.axis[dim], pieces, err);
             if (t.dim[dim] % pieces)
                 return syi_error(err, SY_EINVAL,
                                  "%s: axis %s has %lld elements, which %d ranks do not divide: change "

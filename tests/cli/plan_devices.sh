@@ -92,7 +92,7 @@ refused 2 'need at least 16 ranks, but there are 8' --devices 8 --set mesh.data=
 refused 2 'mesh.expert=16 does not divide moe.num_experts=8' --devices 16 --set mesh.expert=16
 refused 2 'mesh.expert=16 does not divide moe.num_experts=8' --devices 32 --partitions 2
 refused 1 'axis batch has 128 elements, which 1024 ranks do not divide' --devices 1024
-refused 1 'axis batch has 128 elements, which 7 ranks do not divide' --devices 7
+refused 1 'which 7 ranks do not divide: use a number of ranks there that is a power of two' --devices 7
 refused 1 'axis joined_kv has 4 elements, which 8 ranks do not divide' --devices 8 --set mesh.model=8
 refused 2 '3 partitions do not divide 8 devices' --devices 8 --partitions 3
 refused 2 'give both' --partitions 2

@@ -53,7 +53,7 @@ mpi mesh 3 --set mesh.data=2
 one_message mesh 'mesh data=2 expert=1 model=1 does not make 3 ranks'
 mpi batch 3
 [ $? -eq 1 ] || fail "batch: not exit 1: $(cat "$here/batch.err")"
-one_message batch 'axis batch has 16 elements, which 3 ranks do not divide: change .*data.batch_size'
+one_message batch 'axis batch has 4 leaves, which 3 ranks do not divide: use a number of ranks there that is a power of two'
 [ ! -e "$here/batch" ] || fail "batch: a refused training leaves a folder"
 
 # refused N STATUS TEXT ARGUMENTS...: the same code says so to ranks that are threads, sooner.
@@ -69,6 +69,8 @@ refused() {
 }
 refused 2 2 'mesh.expert=4 .* need at least 4 ranks, but there are 2' --set mesh.expert=4
 refused 4 2 'mesh.expert=4 does not divide moe.num_experts=2: take mesh.expert=2' --set mesh.expert=4 --set moe.num_experts=2
+refused 4 2 'mesh.data=1 makes mesh.expert=4 of 4 ranks, which does not divide moe.num_experts=2: leave mesh.data out, or take mesh.data=2' \
+    --set mesh.data=1 --set moe.num_experts=2
 refused 2 2 'mesh.expert = 2, but moe.num_experts = 0: leave mesh.expert out' --set mesh.expert=2 --set moe.num_experts=0
 refused 2 2 'train.microbatches = 2 must divide data.batch_size = 33' --set data.batch_size=33
 refused 4 1 'axis joined_kv has 2 leaves, which 4 ranks do not divide: raise reproducible.blocks to 4' \
