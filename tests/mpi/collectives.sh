@@ -9,5 +9,5 @@ done
 
 # ---- a rank that does not come to a group ----
 SWITCHYARD_COMM_TIMEOUT=1 ranks 3 "$abs_top_builddir/tests/mpi/collectives" absent >"$here/out" 2>&1 && fail "absent: exit 0"
-says out 'rank 0 of 3 waited 1 s for a group of ranks to come together and not all ranks came'
+says out 'rank [02] of 3 waited 1 s for a group of ranks to come together and not all ranks came'
 finish
