@@ -69,13 +69,13 @@ static int read_files(void *arg, struct sy_error *err)
 int syi_dataset_open(struct syi_dataset *d, const struct syi_example_form *form, const char *pattern,
                      const struct syi_dataset_place *place, struct sy_error *err)
 {
-    struct reading reading = {d, pattern, place};
     memset(d, 0, sizeof *d);
     d->form = *form;
     d->index = -1;
     d->most_open = SYI_DATASET_OPEN / (place->sharers ? place->sharers : 1);
     if (!d->most_open) d->most_open = 1;
     for (int i = 0; i < SYI_DATASET_OPEN; i++) d->file[i] = d->opened[i] = -1;
+    struct reading reading = {d, pattern, place};
     int status = syi_share_work(place->share, read_files, &reading, err);
     if (!status && place->share) status = syi_dataset_share(d, place->share, err);
     if (!status && place->settle) status = place->settle(place->settle_arg, d, err);
