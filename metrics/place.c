@@ -138,13 +138,12 @@ void syi_place_free(struct syi_place *place)
  * it is not free. */
 static int try_lock(const char *file)
 {
-    struct stat mine, there;
     int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666), reason = EWOULDBLOCK;
 
     if (fd < 0) return -1;
     if (flock(fd, LOCK_EX | LOCK_NB))
         reason = errno;
-    else if (!fstat(fd, &mine) && !stat(file, &there) && mine.st_ino == there.st_ino)
+    else if (syi_file_is_current(fd, file))
         return fd;
     close(fd);
     errno = reason;
@@ -219,19 +218,15 @@ static int fill_copy(void *from, int fd, const char *name, struct sy_error *err)
 int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
                         struct sy_error *err)
 {
-    char *folder;
     int status;
 
     if (!place->local) return SY_OK;
-    folder = syi_file_parent(place->home, err);
-    if (!folder) return SY_ENOMEM;
     /* nobody writes before the copy has its name: of two that copy, none brings less than the one before */
     status = syi_database_run(database, "BEGIN; SELECT count(*) FROM sqlite_master", "read", err);
     if (!status) remove_journal(place->home);
     if (!status) status = syi_file_make(place->home, fill_copy, database->db, err);
-    if (!status) status = syi_file_sync_folder(folder, err);
+    if (!status) status = syi_file_sync_parent(place->home, err);
     sqlite3_exec(database->db, "ROLLBACK", NULL, NULL, NULL);
-    syi_free(folder);
     return status;
 }
 

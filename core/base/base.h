@@ -137,6 +137,8 @@ int syi_file_begin(const char *path, char *text, size_t bytes);
 void syi_file_line(const char *path, const char *key, char *text, size_t bytes);
 /* The folder that holds path, "." where path has no slash. Owned by the caller. */
 char *syi_file_parent(const char *path, struct sy_error *err);
+/* Whether the open file still is what path leads to. */
+int syi_file_is_current(int fd, const char *path);
 /* Of an open file, whose path is for messages: writes all bytes at its position; reads up to `bytes` from an offset, *n is
  * less only at the end of the file. */
 int syi_write_all(int fd, const char *path, const void *data, size_t bytes,
@@ -153,6 +155,8 @@ typedef int syi_fill_fn(void *arg, int fd, const char *name, struct sy_error *er
 int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err) SYI_MUST_CHECK;
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 int syi_file_sync_folder(const char *folder, struct sy_error *err) SYI_MUST_CHECK;
+/* The folder of a file that was renamed, so that its name survives a crash. */
+int syi_file_sync_parent(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 int syi_make_folders(const char *path, struct sy_error *err) SYI_MUST_CHECK; /* mkdir -p */
 
 /* Which contents a file had: equal for equal bytes, whatever the file is called. */

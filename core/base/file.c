@@ -176,8 +176,14 @@ char *syi_file_parent(const char *path, struct sy_error *err)
     return folder;
 }
 
-/* The rename is in the folder, which is synced so that it survives a crash. */
-static int sync_parent(const char *path, struct sy_error *err)
+int syi_file_is_current(int fd, const char *path)
+{
+    struct stat mine, there;
+    return !fstat(fd, &mine) && !stat(path, &there) && mine.st_dev == there.st_dev &&
+           mine.st_ino == there.st_ino;
+}
+
+int syi_file_sync_parent(const char *path, struct sy_error *err)
 {
     char *folder = syi_file_parent(path, err);
     int status = folder ? syi_file_sync_folder(folder, err) : SY_ENOMEM;
@@ -191,7 +197,7 @@ int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_e
     int status = name ? make_as(path, name, O_TRUNC, put_bytes, &(struct bytes){data, bytes}, err)
                       : syi_error(err, SY_ENOMEM, "out of memory while writing %s", path);
     syi_free(name);
-    return status ? status : sync_parent(path, err);
+    return status ? status : syi_file_sync_parent(path, err);
 }
 
 int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err)
@@ -208,7 +214,7 @@ int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_erro
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
     int status = syi_file_make(path, put_bytes, &(struct bytes){data, bytes}, err);
-    return status ? status : sync_parent(path, err);
+    return status ? status : syi_file_sync_parent(path, err);
 }
 
 int syi_file_sync_folder(const char *folder, struct sy_error *err)

@@ -5,6 +5,7 @@
 
 #include <sqlite3.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "data_support.h"
@@ -49,6 +50,13 @@ static inline void change(const char *path, const char *sql)
 {
     sqlite3 *db = open_reader(path);
     cr_assert(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+static inline void end_transaction(sqlite3 *db, struct timespec moment)
+{
+    nanosleep(&moment, NULL);
+    cr_assert(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK);
     sqlite3_close(db);
 }
 

@@ -194,14 +194,6 @@ static void guard(int fd)
     while (fcntl(fd, F_SETLKW, &range) && errno == EINTR) continue;
 }
 
-/* Whether fd still is what the name leads to. */
-static int is_current(int fd, const char *file)
-{
-    struct stat mine, there;
-    return !fstat(fd, &mine) && !stat(file, &there) && mine.st_dev == there.st_dev &&
-           mine.st_ino == there.st_ino;
-}
-
 /* Seconds since the owner's last heartbeat; 0 where that cannot be known. Both times are the file system's,
  * because the clocks of hosts differ. */
 static int64_t silence(int fd, const char *path)
@@ -308,7 +300,7 @@ static int may_follow(struct attempt *a, int64_t silent, double seen)
 static int take_over(int fd, struct attempt *a, struct sy_error *err)
 {
     a->owner = (struct owner){.pid = 0};
-    a->again = !is_current(fd, a->file);
+    a->again = !syi_file_is_current(fd, a->file);
     if (a->again) return SY_OK;
     if (!read_owner(fd, &a->owner)) {
         a->owner.pid = 0;
@@ -339,7 +331,7 @@ static int try_to_take(struct attempt *a, struct sy_error *err)
         return syi_error_system(
             err, "cannot write into run directory %s (its file lock); try another --run-dir", a->path);
     guard(fd);
-    created = created && is_empty(fd) && is_current(fd, a->file);
+    created = created && is_empty(fd) && syi_file_is_current(fd, a->file);
     status = created ? write_owner(fd, a->file, &a->me, err) : take_over(fd, a, err);
     if (created && status) unlink(a->file);
     close(fd);
@@ -427,7 +419,7 @@ void syi_run_lock_release(const char *path)
     int fd = open(file, O_RDWR | O_CLOEXEC);
     if (fd >= 0) {
         guard(fd);
-        if (is_current(fd, file) && read_owner(fd, &owner) && same_owner(&owner, &me)) unlink(file);
+        if (syi_file_is_current(fd, file) && read_owner(fd, &owner) && same_owner(&owner, &me)) unlink(file);
         close(fd);
     }
 }
