@@ -215,21 +215,6 @@ static int fill_copy(void *from, int fd, const char *name, struct sy_error *err)
     return status;
 }
 
-int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
-                        struct sy_error *err)
-{
-    int status;
-
-    if (!place->local) return SY_OK;
-    /* nobody writes before the copy has its name: of two that copy, none brings less than the one before */
-    status = syi_database_run(database, "BEGIN; SELECT count(*) FROM sqlite_master", "read", err);
-    if (!status) remove_journal(place->home);
-    if (!status) status = syi_file_make(place->home, fill_copy, database->db, err);
-    if (!status) status = syi_file_sync_parent(place->home, err);
-    sqlite3_exec(database->db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
-}
-
 void syi_place_discard(const struct syi_place *place)
 {
     if (!place->local || place->lock < 0) return;
@@ -318,6 +303,39 @@ int syi_place_fetch(struct syi_place *place, const struct syi_database *database
         status = copy_pages(home, database, err);
     }
     sqlite3_close(home);
+    return status;
+}
+
+/* The copy in the run directory has a start of training that the local file does not know: the run was taken over, and what
+ * has gone on there is not replaced. */
+static int check_home(const struct syi_place *place, const struct syi_database *database,
+                      struct sy_error *err)
+{
+    char start[START_BYTES];
+    sqlite3 *home = NULL;
+    int knows = 1, status = read_home(place->home, 1, &home, start, err);
+
+    sqlite3_close(home);
+    if (!status && *start) status = has_start(database, start, &knows, err);
+    if (!status && !knows)
+        status = syi_error(err, SY_EEXIST, "metrics: %s is of a later start, which took this run over",
+                           place->home);
+    return status;
+}
+
+int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
+                        struct sy_error *err)
+{
+    int status;
+
+    if (!place->local) return SY_OK;
+    /* nobody writes before the copy has its name: of two that copy, none brings less than the one before */
+    status = syi_database_run(database, "BEGIN; SELECT count(*) FROM sqlite_master", "read", err);
+    if (!status) status = check_home(place, database, err);
+    if (!status) remove_journal(place->home);
+    if (!status) status = syi_file_make(place->home, fill_copy, database->db, err);
+    if (!status) status = syi_file_sync_parent(place->home, err);
+    sqlite3_exec(database->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
 

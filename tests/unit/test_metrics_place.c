@@ -11,17 +11,23 @@
 
 #include "metrics_support.h"
 
-/* Status and not assertion where it may be of a child process. */
-static int open_local(const char *path, int64_t start_step, int append, struct syi_metric_sink *sink)
+/* Status and not assertion where it may be of a child process. host: the end of the folder's name. */
+static int open_on(const char *host, const char *path, int64_t start_step, int append,
+                   struct syi_metric_sink *sink)
 {
     char folder[4300];
     struct syi_store_options options = {.start_step = start_step, .append = append, .folder = folder};
     struct sy_error err = {0};
 
-    snprintf(folder, sizeof(folder), "%s.local", path);
+    snprintf(folder, sizeof(folder), "%s.%s", path, host);
     int status = syi_store_open(path, &options, sink, &err);
     if (status) fprintf(stderr, "%s\n", err.text);
     return status;
+}
+
+static int open_local(const char *path, int64_t start_step, int append, struct syi_metric_sink *sink)
+{
+    return open_on("local", path, start_step, append, sink);
 }
 
 /* The one file there that ends so, "" where there is none; static. */
@@ -40,7 +46,7 @@ static const char *local_file(const char *path, const char *end)
 
 static void remove_local(const char *path)
 {
-    static const char *const ends[] = {".local/*", ".local", "*"};
+    static const char *const ends[] = {".local/*", ".other/*", ".local", ".other", "*"};
     char pattern[4300];
     glob_t all;
 
@@ -229,5 +235,24 @@ Test(metrics_place, a_removed_run_leaves_no_rows)
     cr_assert(ask(path, "SELECT count(*) FROM run") == 1 && ask(path, "SELECT count(*) FROM metric") == 3);
     cr_assert(log.n == 1 && strstr(log.last, ".db.removed-1"), "%s", log.last);
     cr_assert(ask(local_file(path, ".db.removed-1"), "SELECT count(*) FROM metric") == 5);
+    remove_local(path);
+}
+
+/* A host that stood still while another took its run over goes on, and ends: the rows of the other one stay in the run directory,
+ * its own where they were written. */
+Test(metrics_place, a_run_taken_over_does_not_replace_what_went_on)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink slow, next;
+    struct sy_error err = {0};
+
+    cr_assert(train(path, -1, 5, &slow) == SY_OK);
+    cr_assert(open_on("other", path, 0, 0, &next) == SY_OK);
+    cr_assert(next.metric(next.arg, 1, "loss", 2, NULL) == SY_OK && next.close(next.arg, NULL) == SY_OK);
+    cr_assert(ask(path, "SELECT count(*) FROM run") == 2);
+    cr_assert(slow.metric(slow.arg, 6, "loss", 1, NULL) == SY_OK && slow.close(slow.arg, &err) == SY_EEXIST);
+    cr_assert(strstr(err.text, "took this run over; all rows are in "), "%s", err.text);
+    cr_assert(ask(path, "SELECT count(*) FROM run") == 2);
+    cr_assert(ask(local_file(path, ".db"), "SELECT count(*) FROM metric") == 6);
     remove_local(path);
 }
