@@ -343,6 +343,25 @@ Test(run_dir, the_owner_gives_heartbeats)
     syi_run_dir_close(&dir);
 }
 
+/* Whatever the run is at: a long step, or a program that it waits for. */
+Test(run_dir, heartbeats_go_on_by_themselves)
+{
+    struct syi_run_dir dir;
+    struct stat info;
+    const struct syi_lock_options options = {.beat = 0.01};
+    int beats = 0;
+
+    cr_assert_eq(syi_run_dir_open(path, &options, &dir, NULL), SY_OK);
+    for (int look = 0; look < 1000 && beats < 2; look++) {
+        if (!look || beats) set_age(660);
+        usleep(10000);
+        beats += !stat(lock, &info) && info.st_mtime > time(NULL) - 60;
+    }
+    cr_expect_eq(beats, 2);
+    syi_run_dir_close(&dir);
+    cr_expect_neq(access(lock, F_OK), 0, "the lock stays");
+}
+
 /* It was silent for too long, as when its host was suspended. */
 Test(run_dir, an_owner_whose_lock_was_taken_over_writes_no_more)
 {

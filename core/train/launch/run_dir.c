@@ -97,8 +97,10 @@ int syi_run_dir_open(const char *path, const struct syi_lock_options *options, s
     if (!status) status = syi_run_lock_take(path, options, taken_over, sizeof taken_over, err);
     if (status) return status;
     dir->locked = 1;
-    dir->beat = syi_seconds();
-    status = open_log(path, "log", &dir->log, err);
+    dir->look = syi_seconds();
+    status = syi_heartbeat_start(path, options && options->beat > 0 ? options->beat : SYI_HEARTBEAT,
+                                 &dir->heartbeat, err);
+    if (!status) status = open_log(path, "log", &dir->log, err);
     if (status) {
         syi_run_dir_close(dir);
         return status;
@@ -114,6 +116,7 @@ void syi_run_dir_close(struct syi_run_dir *dir)
 {
     if (dir->log) fclose(dir->log);
     dir->log = NULL;
+    syi_heartbeat_stop(&dir->heartbeat);
     if (dir->locked) syi_run_lock_release(dir->path);
     dir->locked = 0;
 }
@@ -121,8 +124,8 @@ void syi_run_dir_close(struct syi_run_dir *dir)
 int syi_run_dir_beat(struct syi_run_dir *dir, double seconds, struct sy_error *err)
 {
     double now = syi_seconds();
-    if (!dir->locked || now - dir->beat < seconds) return SY_OK;
-    dir->beat = now;
+    if (!dir->locked || now - dir->look < seconds) return SY_OK;
+    dir->look = now;
     return syi_run_lock_beat(dir->path, err);
 }
 

@@ -11,7 +11,8 @@
 struct syi_run_dir {
     char path[SYI_CONFIG_STRING];
     int locked;  /* 1: this process is the writer */
-    double beat; /* when it gave its last heartbeat, seconds */
+    double look; /* when it looked at the lock last, seconds */
+    struct syi_heartbeat *heartbeat;
     FILE *log;
 };
 
@@ -24,8 +25,8 @@ int syi_run_dir_exists(const char *path);
 /* Makes the folder if needed and takes the lock as run_lock.h says; taking one over is logged. */
 int syi_run_dir_open(const char *path, const struct syi_lock_options *options, struct syi_run_dir *dir,
                      struct sy_error *err) SYI_MUST_CHECK;
-/* The writer's heartbeat, if the last is `seconds` ago (0: now). SY_EBUSY: the directory was taken over, and this
- * process must not write there any more. */
+/* The writer looks at its lock, if it last did `seconds` ago (0: now), and gives a heartbeat. SY_EBUSY: the directory was
+ * taken over, and this process must not write there any more. */
 int syi_run_dir_beat(struct syi_run_dir *dir, double seconds, struct sy_error *err) SYI_MUST_CHECK;
 /* Takes the lock off; status text was set before. */
 void syi_run_dir_close(struct syi_run_dir *dir);

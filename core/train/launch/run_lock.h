@@ -5,11 +5,14 @@
 
 #include "base/base.h"
 
+enum { SYI_HEARTBEAT = 10 }; /* seconds; far less than others wait before they take a lock over */
+
 struct syi_lock_options {
     double wait; /* seconds to wait for an owner to end, after a line of the log about it */
     double
         watch; /* seconds that a lock of another host whose time is old is watched for a heartbeat first: its
                      time is old, too, after the clock was set forward. 0: 25, more than two heartbeats */
+    double beat;  /* seconds from one heartbeat of this process to the next. 0: SYI_HEARTBEAT */
     int takeover; /* 1: follow an owner that cannot be asked, at the user's word that it runs no more */
 };
 
@@ -18,7 +21,7 @@ struct syi_lock_options {
  * otherwise. options NULL: no wait, no takeover. SY_EBUSY names the owner. */
 int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
                       size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
-/* The owner's heartbeat, to be given every few seconds: the file's time. SY_EBUSY: another process took the
+/* The owner's heartbeat: the file's time. SY_EBUSY: another process took the
  * lock over. A lock that is gone is nobody's, which is no error. */
 int syi_run_lock_beat(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes the lock, if it still is this process's. */
@@ -34,5 +37,13 @@ struct syi_lock_state {
     int64_t silence; /* seconds since its last heartbeat, by the clock of this host */
 };
 void syi_run_lock_look(const char *path, struct syi_lock_state *state); /* changes nothing */
+
+/* ---- heartbeat.c ---- */
+
+struct syi_heartbeat;
+/* A thread gives the owner's heartbeats from now on, whatever other threads are at. */
+int syi_heartbeat_start(const char *path, double seconds, struct syi_heartbeat **heartbeat,
+                        struct sy_error *err) SYI_MUST_CHECK;
+void syi_heartbeat_stop(struct syi_heartbeat **heartbeat); /* makes it NULL; NULL before: does nothing */
 
 #endif

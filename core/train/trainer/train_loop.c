@@ -141,8 +141,6 @@ static int train_step(struct syi_trainer *t, struct sy_error *err)
 
 /* ---- between two steps ---- */
 
-enum { HEARTBEAT = 10 }; /* seconds; far less than other hosts wait before they take the run directory over */
-
 /* Whether work of train.checkpoint_seconds would be lost now, by rank 0's clock. */
 static int is_overdue(const struct syi_trainer *t)
 {
@@ -177,7 +175,7 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
     enum { SIGNAL, LATE, SINK, UNREAD, OVERDUE, MOVE, SAVER, WORDS = SAVER + SYI_SAVER_WORDS };
     int64_t word[WORDS]; /* ranks that say so; LATE: rank 0's enum syi_deadline_kind */
     struct sy_error cause = {0};
-    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, HEARTBEAT, err) : SY_OK;
+    int status = is_first(t) ? syi_run_dir_beat(t->job->dir, SYI_HEARTBEAT, err) : SY_OK;
 
     if (status) return status;
     word[SIGNAL] = t->job->stop && atomic_load(t->job->stop);
