@@ -11,7 +11,8 @@ enum { BLOCK = 1000 }; /* steps; schema.sql and doc/metrics.md say so, too */
 
 static const char add_sql[] =
     "INSERT INTO routing_block (attempt, layer, expert, block, part, first_step, last_step, steps, tokens, dropped) "
-    "VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET "
+    "VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9) "
+    "ON CONFLICT (attempt, layer, expert, block, part) DO UPDATE SET "
     "first_step = min(first_step, excluded.first_step), last_step = max(last_step, excluded.last_step), "
     "steps = steps + excluded.steps, tokens = tokens + excluded.tokens, dropped = dropped + excluded.dropped";
 

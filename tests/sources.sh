@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # sources.am, from which the build is made, names every file of the folders and no other, and a build without training has no
-# file of cli that includes what only one with training has; what only prefetches is always inlined.
+# file of cli that includes what only one with training has; what only prefetches is always inlined; SQL is as old as the oldest SQLite
+# that configure takes.
 set -u
 sh "${abs_top_srcdir:?set abs_top_srcdir to the source tree}/scripts/make-source-lists.sh" --check || {
     echo "FAIL: sources.am is out of date: sh scripts/make-source-lists.sh && autoreconf -fi" >&2
@@ -17,6 +18,11 @@ found=$(awk '/^cli = / { on = 1; next } /^$/ { on = 0 } on { print $1 }' sources
 found=$(grep -nE '^static (inline )?void (pre)?fetch' backends/cpu/*.[ch])
 [ -z "$found" ] || {
     echo "FAIL: gcc takes a call of a function that only prefetches for dead, so these are ALWAYS_INLINE: $found" >&2
+    exit 1
+}
+found=$(grep -nE 'ON CONFLICT DO UPDATE|RETURNING|FILTER \(|NULLS (FIRST|LAST)|iif\(' metrics/*.[ch] metrics/*.sql cli/*/*.c)
+[ -z "$found" ] || {
+    echo "FAIL: SQLite 3.25, the oldest that configure takes, does not know this: $found" >&2
     exit 1
 }
 echo "ok: sources.sh"
