@@ -11,6 +11,7 @@
 #    include <fcntl.h>
 #    include <limits.h>
 #    include <link.h>
+#    include <stdio.h>
 #    include <stdlib.h>
 #    include <string.h>
 #    include <sys/stat.h>
@@ -38,16 +39,16 @@ static int own_machine(void)
 /* What is wrong with the headers and the size of what they name; NULL: nothing. */
 static const char *file_fault(int file, uint64_t size)
 {
-    static const char cut[] = "the file is cut short";
+    static const char cut[] = "the file is cut short; rebuild it here";
     ElfW(Ehdr) head;
     ElfW(Phdr) segment;
-    if (!read_at(file, &head, sizeof head, 0)) return "the file is too short for a library";
-    if (memcmp(head.e_ident, ELFMAG, SELFMAG)) return "it is not a library";
+    if (!read_at(file, &head, sizeof head, 0)) return "the file is too short for a library; rebuild it here";
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG)) return "it is not a library; rebuild it here";
     if (head.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) || head.e_type != ET_DYN ||
         (own_machine() != EM_NONE && head.e_machine != own_machine()))
-        return "it is not a library of this kind of machine";
+        return "it is not a library of this kind of machine; rebuild it here";
     if (head.e_phentsize != sizeof segment || head.e_phnum == 0 || head.e_phnum > MAX_HEADERS)
-        return "its headers are damaged";
+        return "its headers are damaged; rebuild it here";
     for (int i = 0; i < head.e_phnum; i++) {
         if (head.e_phoff > size ||
             !read_at(file, &segment, sizeof segment, head.e_phoff + (uint64_t)i * sizeof segment))
@@ -70,11 +71,23 @@ static int is_in_open_folder(const char *path)
            ((info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX));
 }
 
+/* Root of a user namespace, as in a container that an ordinary user started, has the rights of that user, and sees the host's
+ * root as nobody. */
+static int is_root_of_host(void)
+{
+    unsigned long inside, outside, count;
+    FILE *map = fopen("/proc/self/uid_map", "re");
+    int mapped = map && fscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3 &&
+                 (inside || outside || count < UINT32_MAX);
+    if (map) fclose(map);
+    return !mapped;
+}
+
 /* Why root does not run the file; NULL: it does. Others run what they may run anyway. */
 static const char *trust_fault(const char *path, const struct stat *info)
 {
     char real[PATH_MAX];
-    if (geteuid() != 0) return NULL;
+    if (geteuid() != 0 || !is_root_of_host()) return NULL;
     if (info->st_uid != 0) return "root runs no file that is somebody else's (chown root)";
     if (info->st_mode & S_IWOTH) return "everybody may write this file, so root does not run it (chmod o-w)";
     if ((info->st_mode & S_IWGRP) && info->st_gid != 0)

@@ -37,11 +37,11 @@ int syi_plugin_open(const struct syi_plugin_want *want, const char *path, const 
 {
     const char *why = syi_plugin_file_fault(path);
     void *library = why ? NULL : open_library(want->what, path);
+    const char *advice = why ? "" : "; rebuild it here"; /* what the file itself shows says what to do */
     if (!library) {
         if (!why) why = dlerror();
-        return syi_error(err, SY_EBACKEND,
-                         "%s: %s cannot be loaded (this host: ABI %d.%d): %s; rebuild it here", want->what,
-                         path, want->major, want->minor, why ? why : "no reason given");
+        return syi_error(err, SY_EBACKEND, "%s: %s cannot be loaded (this host: ABI %d.%d): %s%s", want->what,
+                         path, want->major, want->minor, why ? why : "no reason given", advice);
     }
     *descriptor = dlsym(library, want->symbol);
     if (*descriptor) return SY_OK;
@@ -99,7 +99,7 @@ const char *syi_program_file(void)
 }
 
 /* The file that holds this function, owned by the caller, or NULL. For the program itself dladdr gives what
- * was typed, which says nothing when the shell found it in PATH: the kernel knows. */
+ * was typed, or what another program calls it, which says nothing where it is no path: the kernel knows. */
 static char *own_file(void)
 {
     Dl_info info;
@@ -108,7 +108,8 @@ static char *own_file(void)
         void *address;
     } here = {.function = syi_plugin_folders_find};
     if (!dladdr(here.address, &info) || !info.dli_fname) return NULL;
-    return realpath(strchr(info.dli_fname, '/') ? info.dli_fname : syi_program_file(), NULL);
+    char *file = strchr(info.dli_fname, '/') ? realpath(info.dli_fname, NULL) : NULL;
+    return file ? file : realpath(syi_program_file(), NULL);
 }
 
 /* Beside what holds this function: libswitchyard in LIBDIR, or the program in BINDIR, or (before `make

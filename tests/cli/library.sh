@@ -155,6 +155,17 @@ lists 'a symbolic link' "link$bin"
 lists 'a path with //' "$here//root/.//$bin"
 lists 'a relative path' "../$(basename "$here")/root$bin"
 lists PATH env PATH="$here/link$(dirname "$bin"):$PATH" switchyard
+if command -v bash >/dev/null; then # `exec -a` is bash's
+    # shellcheck disable=SC2016 # of the inner shell
+    lists 'a name that is no path' bash -c 'exec -a some/thing "$0" "$@"' "$installed"
+fi
+# As root of a user namespace, which sees the host's root as nobody.
+chmod 711 "$here"
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid 1234 --regid 1234 --clear-groups unshare -r test -x "$installed" 2>err; then
+    lists 'root of a container' setpriv --reuid 1234 --regid 1234 --clear-groups unshare -r "$installed"
+else
+    echo "not tested: root of a user namespace: $(cat err)"
+fi
 if [ -n "$lib" ]; then # plugins of one folder by many names
     many=$plugins:$here/link$lib:$here//root/./$lib/:$here/link/../root$lib
     lists 'many names of its plugins' env SWITCHYARD_BACKEND_PATH="$many" "$installed"
