@@ -12,7 +12,8 @@ AC_ARG_VAR([NVCC_ARCHITECTURES], [compute capabilities to compile kernels for, "
 AC_ARG_VAR([CUDA_LIBS], [linker flags for CUDA's static runtime, overriding what is found beside nvcc])
 sy_cuda=no sy_cuda_text="not built (--without-cuda)"
 AS_CASE([$with_cuda], [no], [], [yes|auto], [
-  AC_PATH_PROG([NVCC], [nvcc], [none], [$PATH:/usr/local/cuda/bin:/opt/cuda/bin])
+  dnl AC_PATH_PROG would search for nvcc where NVCC is the name of another, or several words
+  AS_IF([test -z "$NVCC"], [AC_PATH_PROG([NVCC], [nvcc], [none], [$PATH:/usr/local/cuda/bin:/opt/cuda/bin])])
   AS_IF([test "x$NVCC" = xnone], [sy_cuda_text="not built: no nvcc was found (name it with NVCC=)"],
     [test "x$enable_shared" = xno], [sy_cuda_text="not built: it is a plugin, and --disable-shared has none"],
     [SY_CUDA_FLAGS
@@ -33,7 +34,9 @@ NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_$sy_arch,code=compute_$sy_arch"
 AS_IF([sy_refused=`$SHELL "$srcdir/build-aux/nvcc-wrap.sh" true $NVCCFLAGS 2>&1`], [],
   [AC_MSG_ERROR([$sy_refused])])
 AS_IF([test -z "$CUDA_LIBS"], [
-  sy_cuda_root=`AS_DIRNAME(["$NVCC"])`/..
+  dnl beside the last of its words: "ccache nvcc"
+  sy_nvcc=`command -v "${NVCC##* }"`
+  sy_cuda_root=`AS_DIRNAME(["$sy_nvcc"])`/..
   for sy_dir in lib64 lib targets/x86_64-linux/lib targets/sbsa-linux/lib; do
     AS_IF([test -z "$CUDA_LIBS" && test -e "$sy_cuda_root/$sy_dir/libcudart_static.a"],
       [CUDA_LIBS="-L$sy_cuda_root/$sy_dir -lcudart_static -lrt -lpthread -ldl -lstdc++ -lm"])

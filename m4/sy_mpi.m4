@@ -15,7 +15,9 @@ AS_CASE([$with_mpi], [no], [], [yes|auto], [
   AS_IF([test "x$MPICC" = xnone],
     [sy_mpi_text="not built: no mpicc was found (install an MPI, or name its compiler with MPICC=)"],
     [AC_ARG_VAR([MPIEXEC], [launcher of that MPI, for make check])
-    AS_IF([test -z "$MPIEXEC"], [sy_mpiexec=`AS_ECHO(["$MPICC"]) | $SED 's/mpi@<:@a-z@:>@*cc/mpiexec/;s/mpicc/mpiexec/'`
+    AS_IF([test -z "$MPIEXEC"], [sy_mpiexec=`AS_ECHO(["$MPICC"]) | $SED 's/mpi@<:@a-z@:>@*c@<:@cx@:>@$/mpiexec/;s/mpicc/mpiexec/'`
+      dnl a compiler of another name, as Cray's cc, tells of no launcher
+      AS_IF([test "x$sy_mpiexec" = "x$MPICC"], [sy_mpiexec=mpiexec])
       AS_IF([test -x "$sy_mpiexec"], [MPIEXEC=$sy_mpiexec], [AC_CHECK_PROGS([MPIEXEC], [$sy_mpiexec mpirun mpiexec], [mpirun])])])
     SY_MPI_FLAGS
     SY_MPI_PROBE])
@@ -29,7 +31,8 @@ AC_DEFINE_UNQUOTED([SYMPI_BUILD], ["$MPICC: $sy_mpi_library"], [what the MPI bac
 AC_DEFUN([SY_MPI_FLAGS], [
 AC_MSG_CHECKING([flags of $MPICC])
 sy_mpi_c= sy_mpi_l=
-for sy_word in `$MPICC -show 2>/dev/null`; do
+dnl Intel MPI quotes its folders and says -Xlinker -rpath -Xlinker DIR
+for sy_word in `$MPICC -show 2>/dev/null | $SED "s/[[\"']]//g; s/-Xlinker  *\([[^ ]]*\)/-Wl,\1/g"`; do
   AS_CASE([$sy_word],
     [-I*|-D*], [sy_mpi_c="$sy_mpi_c $sy_word"],
     [-L*|-l*|-Wl,-rpath*|-Wl,--enable-new-dtags|-Wl,/*], [sy_mpi_l="$sy_mpi_l $sy_word"])

@@ -20,8 +20,11 @@ AS_CASE([$with_sqlite],
   SQLITE_CFLAGS="-I$with_sqlite/include"
   SQLITE_LIBS="-L$sy_sqlite_lib -Wl,-rpath,$sy_sqlite_lib -lsqlite3"])
 PKG_CHECK_MODULES([SQLITE], [sqlite3 >= 3.25], [],
-  [AC_CHECK_HEADER([sqlite3.h], [],
+  [sy_cppflags=$CPPFLAGS
+  CPPFLAGS="$CPPFLAGS $SQLITE_CFLAGS"
+  AC_CHECK_HEADER([sqlite3.h], [],
     [AC_MSG_ERROR([SQLite's header sqlite3.h is missing: $sy_sqlite_how])])
+  CPPFLAGS=$sy_cppflags
   AS_IF([test "x$SQLITE_LIBS" = x], [SQLITE_LIBS=-lsqlite3])])
 sy_cflags=$CFLAGS sy_libs=$LIBS
 CFLAGS="$CFLAGS $SQLITE_CFLAGS" LIBS="$SQLITE_LIBS $LIBS"

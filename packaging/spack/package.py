@@ -36,7 +36,7 @@ class Switchyard(AutotoolsPackage):
     depends_on("sentencepiece", when="+sentencepiece")
 
     def configure_args(self):
-        args = ["--with-sqlite={0}".format(self.spec["sqlite"].prefix)]
+        args = ["--with-sqlite={0}".format(self.spec["sqlite"].prefix), "--without-cuda"]
         for name in ("mpi", "zlib", "zstd", "sentencepiece"):
             args += self.with_or_without(name)
         if self.spec.satisfies("+mpi"):

@@ -28,6 +28,7 @@ if command -v clang >/dev/null; then
     for flag in -fno-honor-nans -fapprox-func -fdenormal-fp-math=preserve-sign; do # it defines nothing for them
         refuses 'ffast-math, its parts' CC=clang CFLAGS="-O2 $flag"
     done
+    refuses 'ffp-model other than strict' CC=clang CFLAGS='-O2 -ffp-model=precise' # turns contraction on
 else
     echo "skipped: flags that clang alone has (it is not installed)"
 fi
@@ -101,6 +102,45 @@ else
     echo "skipped: a cross build (aarch64-linux-gnu-gcc is not installed)"
 fi
 
+# configured ARGUMENTS...: in $here/build.
+configured() {
+    rm -rf "$here/build"
+    mkdir "$here/build"
+    (cd "$here/build" && "$top/configure" -q "$@" >"$here/out" 2>&1) || fail "configure $*: $(tail -3 "$here/out")"
+}
+
+# makefile NAME VALUE: what a variable of the configured Makefile is.
+makefile() {
+    grep -qx "$1 = $2" "$here/build/Makefile" || fail "not $2: $(grep "^$1 = " "$here/build/Makefile")"
+}
+
+# ---- an MPI whose compiler quotes its folders, as Intel's does, and one of another name, as Cray's ----
+if command -v mpicc >/dev/null; then
+    cat >"$here/bin/quoting" <<END
+#!/bin/sh
+[ "\$1" = -show ] || exec mpicc "\$@"
+mpicc -show | sed 's/-\\([IL]\\)\\([^ ]*\\)/-\\1"\\2"/g'
+echo '-Xlinker -rpath -Xlinker "/odd/lib"'
+END
+    chmod +x "$here/bin/quoting"
+    configured --with-mpi --without-cuda MPICC="$here/bin/quoting"
+    makefile MPI_LIBS '.*-Wl,-rpath -Wl,/odd/lib'
+    makefile MPIEXEC '\(.*/\)\{0,1\}mpiexec'
+else
+    echo "skipped: an MPI whose compiler quotes its folders (mpicc is not installed)"
+fi
+
+# ---- folders, and programs named without one ----
+mkdir "$here/cuda"
+printf '#!/bin/sh\nexit 1\n' >"$here/cuda/mynvcc"
+chmod +x "$here/cuda/mynvcc"
+(PATH=$here/cuda:$PATH && configured --without-mpi NVCC=mynvcc --prefix="$here/x,y" --exec-prefix="$here/x,y/arch" --includedir=/usr/include)
+makefile NVCC mynvcc
+makefile LIBDIR_FROM_BIN ../lib
+for line in 'PATH  *$prefix/arch/bin' 'LD_LIBRARY_PATH $prefix/arch/lib' 'CPATH  *$prefix/.*\.\./usr/include'; do
+    grep -q "^prepend-path $line\$" "$here/build/packaging/modulefile.tcl" || fail "$(cat "$here/build/packaging/modulefile.tcl")"
+done
+
 # ---- an SQLite of one's own, found when the program starts, too ----
 library=$(ls /usr/lib/*/libsqlite3.so /usr/lib64/libsqlite3.so /usr/lib/libsqlite3.so 2>/dev/null | head -1)
 if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
@@ -110,10 +150,14 @@ if [ -e /usr/include/sqlite3.h ] && [ -n "$library" ]; then
     ln -s libsqlite3.so.0 "$here/own/lib/libsqlite3.so"
     mkdir "$here/place"
     ln -s place "$here/link"
-    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite=../own --prefix="$here/link//by" && make -s -j2) >"$here/out" 2>&1 ||
+    (cd "$here/build2" && "$top/configure" -q --without-mpi --with-sqlite=../own --prefix="$here/link//by" \
+        ZSTD_LIBS='-lzstd -Wl,-rpath,/odd/lib' && make -s -j2) >"$here/out" 2>&1 ||
         fail "--with-sqlite: $(tail -5 "$here/out")"
     ldd "$here/build2/switchyard" 2>/dev/null | grep -q "$here/own/lib/libsqlite3" ||
         fail "the program does not find the SQLite it was built with"
+    for file in switchyard .libs/libswitchyard.so; do
+        readelf -d "$here/build2/$file" | grep -q '/odd/lib' || fail "$file has no run path to its zstd"
+    done
     # Installed where a link leads: the folder of its plugins, which configure fixed, is the one beside the program.
     make -s -C "$here/build2" install >"$here/out" 2>&1 || fail "make install: $(tail -n 3 "$here/out")"
     for path in "$here/place/by/bin" "$here/link/by/bin" "$here//link//by/./bin"; do
