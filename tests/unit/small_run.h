@@ -27,6 +27,7 @@ enum { SMALL_WORDS = 24, SMALL_PAIRS = 16 };
 
 struct small_run {
     char folder[32], file[64], dir[64]; /* file: a run file; dir: a run directory */
+    char letters[64];                   /* file of its vocabulary; "": bytes */
     char word[SMALL_WORDS][12], target[SMALL_WORDS][24];
     struct sy_text text[SMALL_WORDS];
     struct sy_pair pair[SMALL_WORDS];
@@ -52,6 +53,14 @@ static inline void small_words(struct small_run *run)
     }
 }
 
+static inline void small_file(const char *path, const char *mode, const char *text)
+{
+    FILE *file = fopen(path, mode);
+    cr_assert_not_null(file);
+    fputs(text, file);
+    cr_assert_eq(fclose(file), 0);
+}
+
 /* Folder and run file. */
 static inline void small_run_begin(struct small_run *run)
 {
@@ -60,24 +69,37 @@ static inline void small_run_begin(struct small_run *run)
     cr_assert_not_null(mkdtemp(run->folder));
     snprintf(run->file, sizeof run->file, "%s/small.run", run->folder);
     snprintf(run->dir, sizeof run->dir, "%s/run", run->folder);
-    FILE *file = fopen(run->file, "w");
-    cr_assert_not_null(file);
-    fputs(small_run_file, file);
-    cr_assert_eq(fclose(file), 0);
+    small_file(run->file, "w", small_run_file);
     small_words(run);
 }
 
-/* And a run that is trained a little, so that outputs differ from each other. */
-static inline void small_run_make(struct small_run *run, int steps)
+/* The run file gets a vocabulary of letters, in the file LETTERS of its folder. */
+#define SMALL_LETTERS " \na\nb\nc\nd\ne\nf\ng\nh\nA\nB\nC\nD\nE\nF\nG\nH\n"
+static inline void small_run_letters(struct small_run *run)
+{
+    char text[128];
+    snprintf(run->letters, sizeof run->letters, "%s/letters", run->folder);
+    small_file(run->letters, "w", SMALL_LETTERS);
+    snprintf(text, sizeof text, "[vocabulary]\nkind = \"characters\"\nfile = \"%s\"\n", run->letters);
+    small_file(run->file, "a", text);
+}
+
+/* A run in run->dir that is trained a little, so that outputs differ from each other. */
+static inline void small_run_train(struct small_run *run, int steps)
 {
     struct sy_error err = {0};
     struct sy_trainer *trainer;
-    small_run_begin(run);
     cr_assert_eq(sy_trainer_open(run->file, NULL, &trainer, &err), SY_OK, "%s", err.text);
     for (int i = 0; i < steps; i++)
         cr_assert_eq(sy_trainer_step(trainer, run->pair, SMALL_PAIRS, NULL, &err), SY_OK, "%s", err.text);
     cr_assert_eq(sy_trainer_save(trainer, run->dir, &err), SY_OK, "%s", err.text);
     sy_trainer_close(trainer);
+}
+
+static inline void small_run_make(struct small_run *run, int steps)
+{
+    small_run_begin(run);
+    small_run_train(run, steps);
 }
 
 static inline void small_run_remove(struct small_run *run)

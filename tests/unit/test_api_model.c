@@ -215,6 +215,38 @@ Test(api_model, calls_meet_on_one_handle, .timeout = 60)
     sy_model_close(m.model);
 }
 
+static void expect_all(struct sy_model *model, struct sy_answers *const expected[WAYS])
+{
+    for (int w = 0; w < WAYS; w++) {
+        struct sy_answers *now = answers_of(model, &ways[w], run.text, 1);
+        expect_same(expected[w], 0, now, 0);
+        sy_answers_free(now);
+    }
+}
+
+/* All files are read when a model is opened: of one whose vocabulary has a file, new kinds of calls and new lanes need none. */
+Test(api_model, answers_without_its_files, .timeout = 60)
+{
+    struct meeting m = {.texts = run.text, .n = SMALL_WORDS, .status = -1};
+    struct sy_open_options options = {
+        .bytes = sizeof options, .threads = 2, .run_tasks = run_and_meet, .run_tasks_arg = &m};
+    struct sy_answers *expected[WAYS];
+    small_run_letters(&run);
+    strcat(run.dir, "-letters");
+    small_run_train(&run, 10);
+    struct sy_model *whole = open_model(run.dir, NULL);
+    for (int w = 0; w < WAYS; w++) expected[w] = answers_of(whole, &ways[w], run.text, 1);
+    sy_model_close(whole);
+    m.model = open_model(run.dir, &options);
+    small_run_remove(&run);
+    m.begins = 1;
+    expect_all(m.model, expected);
+    cr_expect(!m.begins && m.status == SY_OK, "the other call: %d: %s", m.status, m.err.text);
+    sy_answers_free(m.answers);
+    sy_model_close(m.model);
+    for (int w = 0; w < WAYS; w++) sy_answers_free(expected[w]);
+}
+
 struct runner {
     size_t tasks, calls;
 };

@@ -263,10 +263,14 @@ static int take_buffers(struct syi_engine *e, struct sy_error *err)
     return e->finished && e->weights && e->mask && e->segments ? SY_OK : SY_ENOMEM;
 }
 
-/* Decoding needs no more of the vocabulary than this. */
-static int take_end(struct syi_engine *e, struct sy_error *err)
+/* Decoding needs no more of the vocabulary than this. A lender that decodes knows it: its file may be gone by now. */
+static int take_end(struct syi_engine *e, const struct syi_engine *lender, struct sy_error *err)
 {
     struct syi_vocabulary vocabulary;
+    if (lender && (lender->use & SYI_USE_DECODE)) {
+        e->end = lender->end;
+        return SY_OK;
+    }
     int status = syi_vocabulary_make(&vocabulary, syi_config_vocabulary(&e->config, 1), err);
     if (status) return status;
     e->end = vocabulary.end;
@@ -341,7 +345,7 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     if (SY_TRAINING && !status) status = syi_chains_make(&e->config, &e->chains, err);
     if (!status) status = bind(e, lender, plan_only, err);
     if (!status && !plan_only) status = take_buffers(e, err);
-    if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, err);
+    if (!status && !plan_only && (use & SYI_USE_DECODE)) status = take_end(e, lender, err);
     if (!status && !plan_only && (use & SYI_USE_DECODE) && syi_engine_searches(&config->decode))
         status = syi_engine_decode_open(e, err);
     if (status)
