@@ -22,8 +22,9 @@
 
 /* A run that a trainer was opened from or has saved to. */
 struct home {
-    char *path;     /* in full */
-    int64_t newest; /* step of its newest checkpoint that this trainer began with or saved, -1: none */
+    char *path;       /* in full */
+    int64_t newest;   /* step of its newest checkpoint that this trainer began with or saved, -1: none */
+    char weights[65]; /* SHA-256 of that one: the folder may be moved away, and another run be there */
 };
 
 struct sy_trainer {
@@ -113,8 +114,14 @@ static int take_home(struct sy_trainer *t, const char *path, struct home **home,
         return SY_OK;
     }
     *home = &t->home[t->n_homes++];
-    **home = (struct home){full, -1};
+    **home = (struct home){.path = full, .newest = -1};
     return SY_OK;
+}
+
+static void set_newest(struct home *home, const struct syi_checkpoint_meta *meta)
+{
+    home->newest = meta->step;
+    memcpy(home->weights, meta->params_sha256, sizeof home->weights);
 }
 
 static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct sy_error *err)
@@ -126,7 +133,7 @@ static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct
                                        t->alone.rank.comm, &t->state.leaves, &t->meta, err);
     syi_engine_params_changed(t->engine);
     t->step = t->meta.step;
-    if (!status) home->newest = t->step;
+    if (!status) set_newest(home, &t->meta);
     return status;
 }
 
@@ -276,20 +283,36 @@ int sy_trainer_step(struct sy_trainer *t, const struct sy_pair *pairs, size_t n,
 
 /* ---- saving ---- */
 
+/* *is: whether the folder still holds what made it a home. */
+static int check_home(const struct home *home, int *is, struct sy_error *err)
+{
+    struct syi_checkpoint_view view;
+    int64_t step;
+    int status = syi_checkpoint_before(home->path, home->newest < 0 ? INT64_MAX : home->newest, &step, err);
+    *is = !status && step == home->newest;
+    if (!*is || step < 0) return status;
+    status = syi_checkpoint_view_open(home->path, step, &view, err);
+    *is = !status && !strcmp(view.meta.params_sha256, home->weights);
+    syi_checkpoint_view_close(&view);
+    return status;
+}
+
 /* Nothing is written over another run, nor over checkpoints that nobody knows the run of. */
 static int check_folder(const struct sy_trainer *t, const char *path, struct sy_error *err)
 {
     char *full;
     int64_t latest;
     struct stat info;
+    int is_home = 0;
     if (stat(path, &info) && errno == ENOENT) return SY_OK;
     int status = full_path(path, &full, err);
     if (status) return status;
     const struct home *home = find_home(t, full);
     syi_free(full);
     status = syi_checkpoint_latest(path, &latest, err);
-    if (status || (home && latest <= home->newest)) return status;
-    if (home)
+    if (!status && home) status = check_home(home, &is_home, err);
+    if (status || (is_home && latest <= home->newest)) return status;
+    if (is_home)
         return syi_error(err, SY_EEXIST,
                          "%s has a checkpoint of step %" PRId64
                          ", but this training knows it up to step %" PRId64 ": save to a new folder",
@@ -333,16 +356,28 @@ static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct
                   : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
 }
 
+/* A save that failed may have given its checkpoint its name all the same, or have begun a run without any. */
+static void look_for_newest(struct home *home)
+{
+    struct syi_checkpoint_view view;
+    int status = syi_checkpoint_view_open(home->path, SYI_CHECKPOINT_LATEST, &view, NULL);
+    if (!status) set_newest(home, &view.meta);
+    if (status == SY_ENOENT) home->newest = -1;
+    syi_checkpoint_view_close(&view);
+}
+
 /* After a failure, too, the trainer may try again in a folder where it began a run; what has no run.conf yet is anybody's. */
 static int save_in(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
 {
     struct home *home;
-    int64_t latest;
     size_t before = t->n_homes;
     int status = take_home(t, dir->path, &home, err);
     if (status) return status;
     status = write_run(t, dir, err);
-    if (!syi_checkpoint_latest(dir->path, &latest, NULL)) home->newest = latest;
+    if (status)
+        look_for_newest(home);
+    else
+        set_newest(home, &t->meta);
     if (!syi_run_dir_exists(dir->path) && t->n_homes > before) syi_free(t->home[--t->n_homes].path);
     return status;
 }
@@ -359,7 +394,8 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
     int status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
-    status = save_in(t, &dir, err);
+    status = check_folder(t, path, err); /* before the lock was ours another one may have saved there */
+    if (!status) status = save_in(t, &dir, err);
     syi_run_dir_close(&dir);
     return status;
 }

@@ -102,11 +102,16 @@ static inline void small_run_make(struct small_run *run, int steps)
     small_run_train(run, steps);
 }
 
+static inline void small_run_remove_folder(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
 static inline void small_run_remove(struct small_run *run)
 {
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf '%s'", run->folder);
-    cr_assert_eq(system(command), 0);
+    small_run_remove_folder(run->folder);
 }
 
 static inline struct sy_model *open_model(const char *path, const struct sy_open_options *options)

@@ -181,6 +181,54 @@ Test(api_trainer, writes_over_nothing)
     cr_expect_str_eq(before, after);
 }
 
+/* A folder that is no longer what it was when the trainer looked at it first: another run has come to it. */
+Test(api_trainer, writes_over_nothing_new)
+{
+    char archive[128], before[65], after[65];
+    struct sy_error err = {0};
+    const char *set[] = {"train.keep_checkpoints=1", "train.seed=6"};
+    struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = 1};
+    struct sy_trainer *trainer = open_trainer(run.file, &options);
+    train(trainer, 2);
+    save(trainer, run.dir);
+    snprintf(archive, sizeof archive, "%s/archive", run.folder);
+    cr_assert_eq(rename(run.dir, archive), 0);
+    options.n_set = 2;
+    struct sy_trainer *other = open_trainer(run.file, &options);
+    train(other, 2);
+    save(other, run.dir);
+    sy_trainer_close(other);
+    weights_of(run.dir, 2, before);
+    train(trainer, 1);
+    expect_refused(sy_trainer_save(trainer, run.dir, &err), &err, SY_EEXIST, "another run");
+    weights_of(run.dir, 2, after);
+    cr_expect_str_eq(before, after);
+    small_run_remove_folder(run.dir);
+    save(trainer, run.dir); /* nothing is in its way any more */
+    save(trainer, run.dir);
+    weights_of(run.dir, 3, after);
+    sy_trainer_close(trainer);
+}
+
+/* The first look finds no such folder; that of the one who has the lock finds a run, as one that was saved in between. */
+Test(api_trainer, looks_again_under_the_lock)
+{
+    char before[65], after[65], path[128];
+    struct sy_error err = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 1);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    weights_of(run.dir, 1, before);
+    trainer = open_trainer(run.file, NULL);
+    train(trainer, 2);
+    snprintf(path, sizeof path, "%s/new/../run", run.folder);
+    expect_refused(sy_trainer_save(trainer, path, &err), &err, SY_EEXIST, "another run");
+    weights_of(run.dir, 1, after);
+    cr_expect_str_eq(before, after);
+    sy_trainer_close(trainer);
+}
+
 static int has_step(const char *dir, int step)
 {
     char folder[128];
