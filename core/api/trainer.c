@@ -33,6 +33,7 @@ struct sy_trainer {
     struct syi_engine *engine;
     struct syi_schedule schedule;
     struct syi_vocabularies vocabularies;
+    uint32_t vocabulary_sum; /* of their files */
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
@@ -66,6 +67,22 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
     return status ? status : syi_config_load(&t->config, path, err);
 }
 
+/* *sum: CRC-32C of all files of vocabularies, one after the other. */
+static int sum_vocabularies(const struct syi_config *config, uint32_t *sum, struct sy_error *err)
+{
+    int status = SY_OK;
+    *sum = 0;
+    for (int i = 0; !status && i < config->vocabulary.n; i++) {
+        const struct syi_vocabulary_part *part = &config->vocabulary.part[i];
+        char *text = NULL;
+        size_t bytes;
+        if (*part->file) status = syi_packed_read_vocabulary(part, &text, &bytes, err);
+        if (text) *sum = syi_crc32c(*sum, text, bytes);
+        syi_free(text);
+    }
+    return status;
+}
+
 static int make_engine(struct sy_trainer *t, struct sy_error *err)
 {
     char reason[SYI_TERM_REASON];
@@ -77,6 +94,7 @@ static int make_engine(struct sy_trainer *t, struct sy_error *err)
     int status = syi_schedule_compile_run(&t->schedule, &t->config, reason);
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
     status = syi_vocabularies_open(&t->vocabularies, &t->config, err);
+    if (!status) status = sum_vocabularies(&t->config, &t->vocabulary_sum, err);
     if (!status) status = syi_engine_new(&t->config, &t->alone.rank, SYI_USE_TRAIN, 0, &t->engine, err);
     if (!status && t->config.run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
@@ -382,6 +400,18 @@ static int save_in(struct sy_trainer *t, const struct syi_run_dir *dir, struct s
     return status;
 }
 
+/* The run gets copies of these files as they are now. */
+static int check_vocabularies(const struct sy_trainer *t, struct sy_error *err)
+{
+    uint32_t sum;
+    int status = sum_vocabularies(&t->config, &sum, err);
+    if (status || sum == t->vocabulary_sum) return status;
+    return syi_error(
+        err, SY_EMISMATCH,
+        "vocabulary.file has changed since the trainer was opened, and is not what the weights were "
+        "trained with: put the old contents back");
+}
+
 static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
 {
     struct syi_run_dir dir;
@@ -391,7 +421,8 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
                          "not saved",
                          t->step);
     if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
-    int status = check_folder(t, path, err);
+    int status = check_vocabularies(t, err);
+    if (!status) status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
     status = check_folder(t, path, err); /* before the lock was ours another one may have saved there */

@@ -229,6 +229,20 @@ Test(api_trainer, looks_again_under_the_lock)
     sy_trainer_close(trainer);
 }
 
+/* A run is saved with the vocabulary that it was trained with, or not at all. */
+Test(api_trainer, vocabulary_that_changes)
+{
+    struct sy_error err = {0};
+    small_run_letters(&run);
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 1);
+    small_file(run.letters, "w", "z\n" SMALL_LETTERS);
+    expect_refused(sy_trainer_save(trainer, run.dir, &err), &err, SY_EMISMATCH, "has changed since");
+    small_file(run.letters, "w", SMALL_LETTERS);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+}
+
 static int has_step(const char *dir, int step)
 {
     char folder[128];
