@@ -19,6 +19,7 @@
 #include "train/launch/run_dir.h"
 #include "train/trainer/actions.h"
 #include "train/trainer/state_leaves.h"
+#include "train/trainer/step_sums.h"
 
 /* A run that a trainer was opened from or has saved to. */
 struct home {
@@ -41,6 +42,7 @@ struct sy_trainer {
     struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
     int64_t step;                    /* done */
+    struct syi_step_sums sums;       /* for metrics of a training that goes on from such a checkpoint */
     int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     struct home *home; /* [n_homes] */
     size_t n_homes, homes_room;
@@ -152,6 +154,7 @@ static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct
     syi_engine_params_changed(t->engine);
     t->step = t->meta.step;
     if (!status) set_newest(home, &t->meta);
+    syi_step_sums_take(&t->sums, &t->config, &t->meta);
     return status;
 }
 
@@ -286,6 +289,7 @@ static int train(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, st
     return SY_OK;
 }
 
+    syi_step_sums_add(&t->sums, &t->config, t->step, &t->batch, &result);
 int sy_trainer_step(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, struct sy_step *step,
                     struct sy_error *err)
 {
@@ -364,6 +368,7 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
 
 static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
 {
+    syi_step_sums_put(&t->sums, &t->config, &meta);
     int status = syi_run_dir_keep_vocabularies(dir, &t->config, err);
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);

@@ -9,7 +9,9 @@
 
 #include "small_run.h"
 #include "runtime/backend.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
+#include "train/trainer/action_kind.h"
 
 static struct small_run run;
 
@@ -240,6 +242,33 @@ Test(api_trainer, vocabulary_that_changes)
     expect_refused(sy_trainer_save(trainer, run.dir, &err), &err, SY_EMISMATCH, "has changed since");
     small_file(run.letters, "w", SMALL_LETTERS);
     save(trainer, run.dir);
+    sy_trainer_close(trainer);
+}
+
+static double steps_summed(const char *dir)
+{
+    struct syi_checkpoint_view view;
+    cr_assert_eq(syi_checkpoint_view_open(dir, SYI_CHECKPOINT_LATEST, &view, NULL), SY_OK);
+    double steps = syi_state_get(&view.meta.sums, "steps", 0);
+    syi_checkpoint_view_close(&view);
+    return steps;
+}
+
+/* What a row of metrics of the command tells of later: the steps since the last multiple of metrics.every = 10, no others. */
+Test(api_trainer, sums_of_metrics)
+{
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 3);
+    save(trainer, run.dir);
+    cr_expect_eq(steps_summed(run.dir), 3);
+    sy_trainer_close(trainer);
+    trainer = open_trainer(run.dir, NULL);
+    train(trainer, 2);
+    save(trainer, run.dir);
+    cr_expect_eq(steps_summed(run.dir), 5);
+    train(trainer, 7);
+    save(trainer, run.dir);
+    cr_expect_eq(steps_summed(run.dir), 2);
     sy_trainer_close(trainer);
 }
 
