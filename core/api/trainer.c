@@ -193,6 +193,7 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
     return is_run ? go_on(t, &place, err) : begin(t, err);
 }
 
+    if (!status) syi_run_dir_absolute(&t->config); /* the program may change its working directory */
 int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,
                     struct sy_error *err)
 {

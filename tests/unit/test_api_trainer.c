@@ -272,6 +272,27 @@ Test(api_trainer, sums_of_metrics)
     sy_trainer_close(trainer);
 }
 
+/* Paths are of the working directory at the time of opening. */
+Test(api_trainer, working_directory_that_changes)
+{
+    const char *set[] = {"vocabulary.file=letters"};
+    struct sy_open_options options = {.bytes = sizeof options, .set = set, .n_set = 1};
+    struct sy_error err = {0};
+    struct syi_config config;
+    small_run_letters(&run);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(chdir(run.folder), 0);
+        struct sy_trainer *trainer = open_trainer(i ? "run" : "small.run", i ? NULL : &options);
+        cr_assert_eq(chdir("/"), 0);
+        train(trainer, 1);
+        save(trainer, run.dir);
+        sy_trainer_close(trainer);
+        if (i) continue;
+        cr_assert_eq(syi_run_dir_read_config(run.dir, &config, &err), SY_OK, "%s", err.text);
+        cr_expect_str_eq(config.vocabulary.part[0].file, run.letters);
+    }
+}
+
 static int has_step(const char *dir, int step)
 {
     char folder[128];
