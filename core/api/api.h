@@ -26,8 +26,8 @@ struct syi_api_place {
 /* From a path that names a run directory or the folder of a checkpoint. */
 int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place *place,
                  struct sy_error *err) SYI_MUST_CHECK;
-/* The run's configuration, for one rank. */
-int syi_api_read_run(const struct syi_api_place *place, struct syi_config *config,
+/* The run's configuration, for one rank. *mesh: what it says of its ranks; or NULL. */
+int syi_api_read_run(const struct syi_api_place *place, struct syi_config *config, struct syi_mesh_part *mesh,
                      struct sy_error *err) SYI_MUST_CHECK;
 /* options->set and what else of the options has a key, then all rules. */
 int syi_api_apply(const struct sy_open_options *options, struct syi_config *config,

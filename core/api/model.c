@@ -49,7 +49,7 @@ static int open_model(struct sy_model *m, const char *path, const struct sy_open
     struct syi_api_place place;
     int most = 1, status = syi_api_take(&options, sizeof options, given, "sy_open_options", err);
     if (!status) status = syi_api_find(path, options.checkpoint, &place, err);
-    if (!status) status = syi_api_read_run(&place, &m->config, err);
+    if (!status) status = syi_api_read_run(&place, &m->config, NULL, err);
     if (!status) status = syi_api_apply(&options, &m->config, err);
     if (!status) status = most_calls(&options, &m->config, &most, err);
     if (!status) status = syi_lanes_open(&m->lanes, most, err);

@@ -99,12 +99,14 @@ int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place 
 
 /* ---- what ---- */
 
-int syi_api_read_run(const struct syi_api_place *place, struct syi_config *config, struct sy_error *err)
+int syi_api_read_run(const struct syi_api_place *place, struct syi_config *config, struct syi_mesh_part *mesh,
+                     struct sy_error *err)
 {
     int status = syi_run_dir_read_config(place->run_dir, config, err);
     if (!status) status = syi_run_dir_use_vocabularies(place->run_dir, config, err);
     config->mesh.data = config->mesh.expert = config->mesh.model = 0; /* of the ranks it was trained on */
     return status;
+    if (mesh) *mesh = config->mesh;
 }
 
 int syi_api_apply(const struct sy_open_options *options, struct syi_config *config, struct sy_error *err)

@@ -31,6 +31,7 @@ struct home {
 struct sy_trainer {
     struct syi_alone alone;
     struct syi_config config;
+    struct syi_mesh_part mesh; /* of a run that goes on */
     struct syi_engine *engine;
     struct syi_schedule schedule;
     struct syi_vocabularies vocabularies;
@@ -41,8 +42,8 @@ struct sy_trainer {
     struct syi_init_report init;     /* of a run that begins */
     struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
-    int64_t step;                    /* done */
     struct syi_step_sums sums;       /* for metrics of a training that goes on from such a checkpoint */
+    int64_t step;                    /* done */
     int spoiled;       /* 1: a step left weights that are not finite (train.nan_check = after) */
     struct home *home; /* [n_homes] */
     size_t n_homes, homes_room;
@@ -60,7 +61,7 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
         int status = syi_api_find(path, checkpoint, place, err);
         if (!status && !syi_run_dir_exists(place->run_dir))
             status = syi_run_dir_refuse(place->run_dir, "", "a run file", err);
-        return status ? status : syi_api_read_run(place, &t->config, err);
+        return status ? status : syi_api_read_run(place, &t->config, &t->mesh, err);
     }
     if (checkpoint)
         return syi_error(err, SY_EINVAL, "%s is a run file, which has no checkpoints: give a run directory",
@@ -153,8 +154,8 @@ static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct
                                        t->alone.rank.comm, &t->state.leaves, &t->meta, err);
     syi_engine_params_changed(t->engine);
     t->step = t->meta.step;
-    if (!status) set_newest(home, &t->meta);
     syi_step_sums_take(&t->sums, &t->config, &t->meta);
+    if (!status) set_newest(home, &t->meta);
     return status;
 }
 
@@ -164,6 +165,13 @@ static int begin(struct sy_trainer *t, struct sy_error *err)
     int status = syi_init_weights(t->engine, &t->config, &t->alone.rank, &t->state.leaves, &t->init, err);
     t->step = t->init.step;
     return status;
+}
+
+/* Opening is done, for which one rank was all there are; what is saved is for the ranks of the command. */
+static void put_mesh_back(struct sy_trainer *t)
+{
+    t->mesh.zero = t->config.mesh.zero;
+    t->config.mesh = t->mesh;
 }
 
 static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_open_options *given,
@@ -185,15 +193,16 @@ static int open_trainer(struct sy_trainer *t, const char *path, const struct sy_
         status =
             syi_error(err, SY_EINVAL, "max_calls is of a model: one thread at a time calls with a trainer");
     if (!status) status = syi_api_apply(&options, &t->config, err);
+    if (!status) syi_run_dir_absolute(&t->config); /* the program may change its working directory */
     if (!status) status = syi_api_launch(&options, &t->config, 1, &t->alone, err);
     if (!status) syi_rank_settle(&t->alone.rank, &t->config);
     if (!status) status = make_engine(t, err);
     if (status) return status;
+    if (is_run) put_mesh_back(t);
     t->meta = (struct syi_checkpoint_meta){.evaluated = -1, .best_step = -1, .best_metric = NAN};
     return is_run ? go_on(t, &place, err) : begin(t, err);
 }
 
-    if (!status) syi_run_dir_absolute(&t->config); /* the program may change its working directory */
 int sy_trainer_open(const char *path, const struct sy_open_options *options, struct sy_trainer **trainer,
                     struct sy_error *err)
 {
@@ -280,6 +289,7 @@ static int train(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, st
     if (status) return status;
     int bad = syi_step_is_bad(&t->config, &result);
     t->spoiled |= bad && syi_compat(&t->config, t->config.train.nan_check);
+    syi_step_sums_add(&t->sums, &t->config, t->step, &t->batch, &result);
     t->step++;
     *out = (struct sy_step){.step = t->step,
                             .tokens = result.target_tokens,
@@ -290,7 +300,6 @@ static int train(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, st
     return SY_OK;
 }
 
-    syi_step_sums_add(&t->sums, &t->config, t->step, &t->batch, &result);
 int sy_trainer_step(struct sy_trainer *t, const struct sy_pair *pairs, size_t n, struct sy_step *step,
                     struct sy_error *err)
 {
@@ -359,6 +368,7 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
     if (__builtin_mul_overflow(meta.step - t->meta.step, t->config.data.batch_size, &examples) ||
         __builtin_add_overflow(meta.examples, examples, &meta.examples))
         meta.examples = INT64_MAX;
+    syi_step_sums_put(&t->sums, &t->config, &meta);
     syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
     int status = syi_checkpoint_save(dir->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta,
                                      &saving, &failure, err);
@@ -369,7 +379,6 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
 
 static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
 {
-    syi_step_sums_put(&t->sums, &t->config, &meta);
     int status = syi_run_dir_keep_vocabularies(dir, &t->config, err);
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);

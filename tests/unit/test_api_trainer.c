@@ -293,6 +293,30 @@ Test(api_trainer, working_directory_that_changes)
     }
 }
 
+/* A run of several ranks goes on in the library with one, and after that in the command with several. */
+Test(api_trainer, keeps_the_mesh_of_a_run)
+{
+    struct syi_config config;
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    struct sy_trainer *trainer = open_trainer(run.file, NULL);
+    train(trainer, 1);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    cr_assert_eq(syi_run_dir_read_config(run.dir, &config, &err), SY_OK, "%s", err.text);
+    config.mesh.expert = 2;
+    cr_assert_eq(syi_run_dir_open(run.dir, NULL, &dir, &err), SY_OK, "%s", err.text);
+    cr_assert_eq(syi_run_dir_write_config(&dir, &config, &err), SY_OK, "%s", err.text);
+    syi_run_dir_close(&dir);
+    trainer = open_trainer(run.dir, NULL);
+    train(trainer, 1);
+    save(trainer, run.dir);
+    sy_trainer_close(trainer);
+    cr_assert_eq(syi_run_dir_read_config(run.dir, &config, &err), SY_OK, "%s", err.text);
+    cr_expect(config.mesh.expert == 2 && config.mesh.data == 0, "data=%ld expert=%ld", (long)config.mesh.data,
+              (long)config.mesh.expert);
+}
+
 static int has_step(const char *dir, int step)
 {
     char folder[128];
