@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "base/packed.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/launch/run_dir.h"
 
@@ -87,6 +88,7 @@ int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place 
     strcpy(place->run_dir, path);
     int status = read_checkpoint(checkpoint, &place->checkpoint, err);
     if (status || access(path, F_OK)) return status;
+    if (syi_packed_is(path) || syi_run_dir_exists(path)) return SY_OK; /* whatever its name looks like */
     if (!realpath(path, full) || !split_checkpoint(full, &step) || strlen(full) >= sizeof place->run_dir)
         return SY_OK;
     if (checkpoint)
@@ -104,9 +106,9 @@ int syi_api_read_run(const struct syi_api_place *place, struct syi_config *confi
 {
     int status = syi_run_dir_read_config(place->run_dir, config, err);
     if (!status) status = syi_run_dir_use_vocabularies(place->run_dir, config, err);
+    if (mesh) *mesh = config->mesh;
     config->mesh.data = config->mesh.expert = config->mesh.model = 0; /* of the ranks it was trained on */
     return status;
-    if (mesh) *mesh = config->mesh;
 }
 
 int syi_api_apply(const struct sy_open_options *options, struct syi_config *config, struct sy_error *err)

@@ -413,6 +413,22 @@ Test(api_model, facts)
     sy_answers_free(NULL);
 }
 
+/* A run is one wherever it lies. */
+Test(api_model, named_like_a_checkpoint)
+{
+    char folder[96], command[256];
+    struct sy_model_facts facts = {.bytes = sizeof facts};
+    snprintf(folder, sizeof folder, "%s/checkpoints/17", run.folder);
+    snprintf(command, sizeof command, "mkdir %s/checkpoints && mv %s %s", run.folder, run.dir, folder);
+    cr_assert_eq(system(command), 0);
+    struct sy_model *model = open_model(folder, NULL);
+    cr_assert_eq(sy_model_facts(model, &facts, NULL), SY_OK);
+    cr_expect_eq(facts.step, 30);
+    sy_model_close(model);
+    strcat(folder, "/checkpoints/30");
+    sy_model_close(open_model(folder, NULL));
+}
+
 static void expect_unopened(const char *path, const struct sy_open_options *options, int code,
                             const char *words)
 {
