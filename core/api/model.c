@@ -16,18 +16,21 @@ struct sy_model {
 
 /* ---- opening ---- */
 
-/* By default as many as there are threads: then no processor has two calls. */
+enum { MOST_CALLS = 4096 };
+
+/* By default as many as there are threads: then no processor has two calls. Too many threads are refused with them. */
 static int most_calls(const struct sy_open_options *options, const struct syi_config *config, int *most,
                       struct sy_error *err)
 {
     const char *limited_by;
     int threads = options->threads ? options->threads : (int)config->cpu.threads;
-    if (options->max_calls < 0 || options->max_calls > 4096)
-        return syi_error(err, SY_EINVAL, "max_calls = %d: there are 1 to 4096, and 0 for as many as threads",
-                         options->max_calls);
+    if (options->max_calls < 0 || options->max_calls > MOST_CALLS)
+        return syi_error(err, SY_EINVAL, "max_calls = %d: there are 1 to %d, and 0 for as many as threads",
+                         options->max_calls, MOST_CALLS);
     *most = options->max_calls ? options->max_calls
             : threads > 0      ? threads
                                : syi_cpu_default(1, 1, &limited_by);
+    if (*most > MOST_CALLS) *most = MOST_CALLS;
     return SY_OK;
 }
 

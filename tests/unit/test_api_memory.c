@@ -11,8 +11,8 @@
 static struct small_run run;
 
 static struct {
-    atomic_long pieces, takes;
-    long fails; /* which of the takes does, 0: none */
+    atomic_long pieces, takes, largest; /* largest: bytes of a piece */
+    long fails;                         /* which of the takes does, 0: none */
 } memory;
 
 static void *take(void *arg, size_t bytes, size_t alignment)
@@ -22,6 +22,7 @@ static void *take(void *arg, size_t bytes, size_t alignment)
     if (atomic_fetch_add(&memory.takes, 1) + 1 == memory.fails || posix_memalign(&piece, alignment, bytes))
         return NULL;
     atomic_fetch_add(&memory.pieces, 1);
+    if (memory.largest < (long)bytes) memory.largest = (long)bytes;
     return piece;
 }
 
@@ -212,6 +213,17 @@ Test(api_memory, saving)
     }
     cr_expect_gt(n, 10);
     sy_trainer_close(trainer);
+}
+
+/* More threads than there can be are refused before there is room for their calls. */
+Test(api_memory, too_many_threads)
+{
+    struct sy_open_options options = {.bytes = sizeof options, .threads = 200000000};
+    struct sy_error err = {0};
+    struct sy_model *model;
+    cr_expect_eq(sy_model_open(run.dir, &options, &model, &err), SY_EINVAL);
+    cr_expect(strstr(err.text, "threads") != NULL, "%s", err.text);
+    cr_expect_lt(memory.largest, 64 << 20, "a piece of %ld bytes", (long)memory.largest);
 }
 
 Test(api_memory, refused)
