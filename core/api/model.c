@@ -197,6 +197,18 @@ static int check_fields(const struct sy_predict_options *o, struct sy_error *err
                      why);
 }
 
+/* As the run says: what no draw would look at, as check_fields has it for a method that is named. */
+static int check_as_run(const struct sy_predict_options *o, const struct syi_decode_part *decode,
+                        struct sy_error *err)
+{
+    if (o->method != SY_AS_RUN || decode->temperature > 0 || !(o->top_k > 0 || o->top_p > 0)) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "decode.temperature of the run is 0, so nothing is drawn; %s is of SY_SAMPLE: leave it 0, or "
+        "name that method",
+        o->top_k > 0 ? "top_k" : "top_p");
+}
+
 static int apply(struct syi_config *asked, const struct sy_predict_options *o, struct sy_error *err)
 {
     if (o->method < SY_AS_RUN || o->method > SY_SAMPLE)
@@ -209,6 +221,7 @@ static int apply(struct syi_config *asked, const struct sy_predict_options *o, s
     if (status) return status;
     set_method(o->method, &asked->decode);
     status = set_fields(o, asked, err);
+    if (!status) status = check_as_run(o, &asked->decode, err);
     return status ? status : syi_config_validate_programs(asked, err);
 }
 

@@ -155,7 +155,7 @@ enum sy_method {
 };
 
 /* How outputs are found. NULL in its place is all zeros. SY_EINVAL: a field of another method, as beams or outputs over 1 with
- * SY_GREEDY, and what is of SY_SAMPLE with it or SY_BEAMS. */
+ * SY_GREEDY, and what is of SY_SAMPLE with it or SY_BEAMS; top_k and top_p with SY_AS_RUN where the run does not sample. */
 struct sy_predict_options {
     size_t bytes;       /* sizeof(struct sy_predict_options) */
     int method;         /* enum sy_method */

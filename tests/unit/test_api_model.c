@@ -488,6 +488,8 @@ Test(api_model, refused_calls)
     struct sy_text mixed[] = {text_of("longer than twelve tokens"), run.text[0], {NULL, 0}};
     expect_unanswered(model, (struct sy_predict_options){.method = 9}, "method 9");
     expect_unanswered(model, (struct sy_predict_options){.beams = -1}, "decode.beams");
+    expect_unanswered(model, (struct sy_predict_options){.top_k = 5}, "top_k is of SY_SAMPLE");
+    expect_unanswered(model, (struct sy_predict_options){.beams = 2, .top_p = 0.5}, "top_p is of SY_SAMPLE");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_BEAMS, .beams = 500}, "decode.beams");
     expect_unanswered(model, (struct sy_predict_options){.method = SY_SAMPLE, .top_k = 3, .top_p = 0.5},
                       "decode.topk=3");
@@ -501,6 +503,8 @@ Test(api_model, refused_calls)
     }
     struct sy_predict_options ones = {.bytes = sizeof ones, .method = SY_GREEDY, .beams = 1, .outputs = 1};
     sy_answers_free(answers_of(model, &ones, run.text, 1));
+    struct sy_predict_options draws = {.bytes = sizeof draws, .temperature = 1, .top_k = 5};
+    sy_answers_free(answers_of(model, &draws, run.text, 1));
     struct sy_answers *answers = answers_of(model, NULL, mixed, 3), *none = answers_of(model, NULL, NULL, 0);
     cr_expect_eq(sy_answer(answers, 0, 0).status, SY_EINVAL);
     cr_expect_str_eq(sy_answer(answers, 0, 0).text, "");
