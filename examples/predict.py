@@ -14,7 +14,10 @@ class Text(Structure):
 
 
 class Answer(Structure):
-    _fields_ = [("text", c_char_p), ("bytes", c_size_t), ("score", c_double), ("status", c_int)]
+    _fields_ = [("text", c_void_p), ("bytes", c_size_t), ("score", c_double), ("status", c_int)]
+
+    def __str__(self):
+        return ctypes.string_at(self.text, self.bytes).decode(errors="replace")  # NUL is a byte like others
 
 
 def main(library, run_dir, words):
@@ -29,7 +32,7 @@ def main(library, run_dir, words):
     if sy.sy_predict(model, None, inputs, len(words), byref(answers), byref(error)):
         return error.text.decode()
     for i, word in enumerate(words):
-        print(word, sy.sy_answer(answers, i, 0).text.decode(errors="replace"), sep="\t")
+        print(word, sy.sy_answer(answers, i, 0), sep="\t")
     sy.sy_answers_free(answers)
     sy.sy_model_close(model)
 

@@ -10,17 +10,26 @@
 
 enum { PAIRS = 32, BYTES = 256 };
 
-static size_t read_pairs(char text[PAIRS][BYTES], struct sy_pair pairs[PAIRS])
+/* Lines without a tab are left out. What does not fit is refused, not cut. 0: it is, with a message. */
+static int read_pairs(char text[PAIRS + 1][BYTES], struct sy_pair pairs[PAIRS], size_t *n)
 {
-    size_t n = 0;
-    while (n < PAIRS && fgets(text[n], BYTES, stdin)) {
-        char *tab = strchr(text[n], '\t');
+    *n = 0;
+    while (fgets(text[*n], BYTES, stdin)) {
+        char *line = text[*n], *tab = strchr(line, '\t');
+        if (strlen(line) == BYTES - 1 && line[BYTES - 2] != '\n') {
+            fprintf(stderr, "train_step: a line has more than %d bytes\n", BYTES - 2);
+            return 0;
+        }
         if (!tab) continue;
-        pairs[n].input = (struct sy_text){text[n], (size_t)(tab - text[n])};
-        pairs[n].target = (struct sy_text){tab + 1, strcspn(tab + 1, "\r\n")};
-        n++;
+        if (*n == PAIRS) {
+            fprintf(stderr, "train_step: there are more than %d pairs\n", PAIRS);
+            return 0;
+        }
+        pairs[*n].input = (struct sy_text){line, (size_t)(tab - line)};
+        pairs[*n].target = (struct sy_text){tab + 1, strcspn(tab + 1, "\r\n")};
+        ++*n;
     }
-    return n;
+    return 1;
 }
 
 static int train(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n, int steps,
@@ -37,7 +46,7 @@ static int train(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t
 
 int main(int argc, char **argv)
 {
-    static char text[PAIRS][BYTES];
+    static char text[PAIRS + 1][BYTES];
     struct sy_pair pairs[PAIRS];
     struct sy_trainer *trainer = NULL;
     struct sy_error err = {0};
@@ -46,7 +55,8 @@ int main(int argc, char **argv)
         fputs("usage: train_step RUN_FILE_OR_RUN_DIR STEPS NEW_RUN_DIR <PAIRS\n", stderr);
         return 2;
     }
-    size_t n = read_pairs(text, pairs);
+    size_t n;
+    if (!read_pairs(text, pairs, &n)) return 1;
     int status = sy_trainer_open(argv[1], NULL, &trainer, &err);
     if (!status) status = train(trainer, pairs, n, atoi(argv[2]), &err);
     if (!status) status = sy_trainer_save(trainer, argv[3], &err);

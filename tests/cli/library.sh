@@ -60,6 +60,12 @@ exits 0 "$program" train "$top/bench/tiny.run" --run-dir run --resume --quiet --
 [ "$(cat run/status)" = done ] || fail "a run that the library began does not go on: $(cat run/status)"
 "$build/examples/train_step" "$top/bench/tiny.run" 1 run <pairs >out 2>err && fail "train_step writes over a run"
 says err 'holds another run'
+awk 'BEGIN { for (i = 0; i < 33; i++) print "a\tb" }' | "$build/examples/train_step" "$top/bench/tiny.run" 1 other >out 2>err &&
+    fail "train_step leaves pairs out"
+says err 'more than 32 pairs'
+awk 'BEGIN { printf "a\t"; for (i = 0; i < 254; i++) printf "b" }' | "$build/examples/train_step" "$top/bench/tiny.run" 1 other >out 2>err &&
+    fail "train_step cuts a line"
+says err 'more than 254 bytes'
 
 # ---- the checkpoints that keep_best keeps are none of those that save removes ----
 data valid.tsv 10 2
@@ -128,6 +134,9 @@ if [ -n "$python" ] && [ -f "$library" ]; then
     "$python" "$top/examples/predict.py" "$library" run $(cat words) >answers 2>err || fail "predict.py: $(cat err)"
     "$program" predict run --quiet <words >predicted
     cut -f 2- answers | diff - predicted >difference || fail "predict.py and predict differ: $(head -n 4 difference)"
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$top/examples "$python" -c 'import ctypes, predict
+text = ctypes.create_string_buffer(b"a\0b")
+assert str(predict.Answer(ctypes.addressof(text), 3)) == "a\0b"' 2>err || fail "predict.py cuts an answer: $(tail -n 1 err)"
 else
     echo "not tested: predict.py; there is no python3 that can load the library of this build"
 fi
