@@ -75,7 +75,7 @@ SY_API void sy_log_set(sy_log_fn fn, void *arg);
 
 /* Where the library's memory comes from. Both are called by any thread, also at the same time. Not from there, for it has no
  * say in them: stacks of threads, and what the C library (files, dlopen, realpath) and libraries of others take (SentencePiece,
- * BLAS, zlib, zstd, SQLite); and, from malloc, plans of a backend's kernels, which are small: plugins do not link back. */
+ * BLAS, zlib, zstd, SQLite); and, from malloc, what plugins other than the CPU backend keep for themselves, which is small. */
 struct sy_allocator {
     void *arg;
     /* `bytes` over 0 at an address that `alignment`, a power of two, divides; NULL: there is no memory, and the call that
