@@ -379,6 +379,47 @@ Test(run_dir, an_owner_whose_lock_was_taken_over_writes_no_more)
     cr_expect_eq(access(lock, F_OK), 0, "the lock of the other run was removed");
 }
 
+/* Its successor ended and took its lock along, so that there is none. */
+Test(run_dir, an_owner_whose_successor_has_ended_writes_no_more)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    char file[160];
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    cr_assert_eq(syi_run_dir_status(&dir, "running", NULL), SY_OK);
+    snprintf(file, sizeof file, "%s/status", path);
+    cr_assert_eq(syi_file_write(file, "done\n", 5, NULL), SY_OK);
+    cr_assert_eq(unlink(lock), 0);
+    cr_expect_eq(syi_run_dir_beat(&dir, 0, &err), SY_EBUSY);
+    cr_expect(strstr(err.text, "was taken over by a process that has ended since") != NULL, "%s", err.text);
+    cr_expect_eq(syi_run_dir_status(&dir, "stopped", NULL), SY_EBUSY);
+    check_file("status", "done");
+    syi_run_dir_close(&dir);
+    cr_expect_neq(access(lock, F_OK), 0, "a run that was taken over makes a lock");
+}
+
+/* Nobody ended the run: it has no status yet, or is running. */
+Test(run_dir, a_lock_that_somebody_removed_is_made_again)
+{
+    struct syi_run_dir dir;
+    struct sy_error err = {0};
+    char words[64];
+    snprintf(words, sizeof words, "in use by process %d on this host", (int)getpid());
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    for (int look = 0; look < 2; look++) {
+        cr_assert_eq(unlink(lock), 0);
+        cr_expect_eq(syi_run_dir_beat(&dir, 0, &err), SY_OK, "%s", err.text);
+        check_refused(words);
+        cr_assert_eq(syi_run_dir_status(&dir, "running", NULL), SY_OK);
+    }
+    char moved[128];
+    snprintf(moved, sizeof moved, "%s/moved", folder);
+    cr_assert_eq(rename(path, moved), 0);
+    cr_expect_eq(syi_run_dir_beat(&dir, 0, &err), SY_OK, "%s", err.text);
+    cr_expect_neq(access(path, F_OK), 0, "a folder is made where the run was");
+    syi_run_dir_close(&dir);
+}
+
 Test(run_dir, a_start_waits_for_an_owner_that_ends)
 {
     struct syi_run_dir dir;

@@ -394,12 +394,37 @@ int syi_run_lock_take(const char *path, const struct syi_lock_options *options, 
     return status ? syi_error(err, status, "%s", why.text) : SY_OK;
 }
 
+/* A successor says how it ended before it removes its lock. A run that begins has no status yet. */
+static int has_ended(const char *path)
+{
+    char file[SYI_CONFIG_STRING + sizeof "/status"], word[16];
+    snprintf(file, sizeof file, "%s/status", path);
+    return syi_file_begin(file, word, sizeof word) && strcmp(word, "running\n") != 0;
+}
+
+/* Somebody removed the lock of a run that goes on: without one another would start. -1: as where the folder is gone. */
+static int make_again(const char *file, const struct owner *me)
+{
+    int fd = open(file, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (fd < 0) return errno == EEXIST ? open(file, O_RDWR | O_CLOEXEC) : -1;
+    guard(fd);
+    if (is_empty(fd) && write_owner(fd, file, me, NULL)) unlink(file);
+    return fd;
+}
+
 int syi_run_lock_beat(const char *path, struct sy_error *err)
 {
     struct owner me = this_process(), owner = {.pid = 0};
     char *file = syi_format("%s/lock", path);
-    int fd = file ? open(file, O_RDWR | O_CLOEXEC) : -1, status = SY_OK;
-    if (fd >= 0 && read_owner(fd, &owner) && !same_owner(&owner, &me))
+    int fd = file ? open(file, O_RDWR | O_CLOEXEC) : -1, gone = file && fd < 0 && errno == ENOENT;
+    int ended = gone && has_ended(path), status = SY_OK;
+    if (gone && !ended) fd = make_again(file, &me);
+    if (ended)
+        status = syi_error(err, SY_EBUSY,
+                           "run directory %s was taken over by a process that has ended since: this run ends "
+                           "without saving",
+                           path);
+    else if (fd >= 0 && read_owner(fd, &owner) && !same_owner(&owner, &me))
         status = syi_error(err, SY_EBUSY,
                            "run directory %s was taken over by process %" PRId64
                            " on host %s: this run ends without saving, the other one goes on",

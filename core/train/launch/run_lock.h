@@ -21,8 +21,8 @@ struct syi_lock_options {
  * otherwise. options NULL: no wait, no takeover. SY_EBUSY names the owner. */
 int syi_run_lock_take(const char *path, const struct syi_lock_options *options, char *taken_over,
                       size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
-/* The owner's heartbeat: the file's time. SY_EBUSY: another process took the
- * lock over. A lock that is gone is nobody's, which is no error. */
+/* The owner's heartbeat: the file's time. SY_EBUSY: another process took the lock over, and holds it or has ended since. A lock
+ * that is gone while PATH/status says that nobody ended the run is made again. */
 int syi_run_lock_beat(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes the lock, if it still is this process's. */
 void syi_run_lock_release(const char *path);
