@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions: when each stops, what it keeps over a resume; and the step times beside them. */
+/* The actions: when each stops, what it keeps over a resume; and the step times and the saving beside them. */
 #include "config.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "train/trainer/action_kind.h"
 #include "train/trainer/rollback.h"
 #include "train/trainer/timing.h"
+#include "train/trainer/trainer_internal.h"
 
 /* ---- a run's actions, without a run ---- */
 
@@ -627,4 +628,27 @@ Test(timing, median_and_rates)
     syi_timing_add(&timing, 0, 0);
     syi_timing_add(&timing, 1e9, 0);
     cr_expect(syi_timing_median(&timing) > 0.4);
+}
+
+/* A disk that had no room may have some again long before the steps have come that a save is tried again after. */
+Test(saving, a_save_that_failed_is_tried_again_by_time_as_well)
+{
+    static struct syi_config config;
+    static struct syi_trainer t;
+    cr_assert_eq(syi_config_defaults(&config, NULL), SY_OK);
+    cr_assert_eq(syi_saver_new("/tmp", NULL, &comm, &t.saver, NULL), SY_OK);
+    t.config = &config;
+    t.actions = *open_actions(&config);
+    t.step = 100;
+    t.saved = -1;
+    t.newest = 50;
+    t.retry_steps = 1024;
+    t.retry = 1100;
+    cr_expect_eq(syi_trainer_is_save_due(&t), 0);
+    t.overdue = 1;
+    cr_expect_eq(syi_trainer_is_save_due(&t), 1);
+    t.overdue = 0;
+    t.retry = 100;
+    cr_expect_eq(syi_trainer_is_save_due(&t), 1);
+    syi_saver_free(t.saver);
 }

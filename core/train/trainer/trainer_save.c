@@ -35,7 +35,7 @@ int syi_trainer_is_save_due(const struct syi_trainer *t)
 {
     int64_t every = t->config->train.checkpoint_every;
     if (t->saved == t->step || t->spoiled) return 0;
-    if (t->retry_steps ? t->step >= t->retry : t->overdue) return 1;
+    if (t->overdue || (t->retry_steps && t->step >= t->retry)) return 1;
     if (needs_first(t)) return 1;
     return t->ended || syi_trainer_is_to_be_kept(t) || (every && t->step && t->step % every == 0);
 }
@@ -113,7 +113,7 @@ static int64_t next_try(const struct syi_trainer *t, int64_t from)
 }
 
 /* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
- * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, not seconds: all ranks count them alike. */
+ * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, which all ranks count alike; train.checkpoint_seconds go on to count beside them. */
 static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
 {
     const struct sy_error *failure = &saved->failure;
