@@ -151,6 +151,14 @@ rm "$here/slow/lock"
 ended
 [ "$(newest slow)" = 21 ] || fail "slow to begin: $(cat "$here/slow.err")"
 
+# The next program of an action waits for the one before, and the end of training for the last.
+(
+    SWITCHYARD_COMM_TIMEOUT=2
+    mpi programs 2 --set train.checkpoint_every=10 --set action.long.kind=command --set action.long.on=checkpoint \
+        --set 'action.long.command=sleep 2.5; echo "$SWITCHYARD_STEP"'
+) || fail "long programs: exit $?: $(cat "$here/programs.err")"
+[ "$(tr '\n' ' ' <"$here/programs/action-long.log")" = '10 20 ' ] || fail "long programs: $(cat "$here/programs/action-long.log")"
+
 # ---- a rank that fails, hangs, dies in the middle of a training ----
 # rank_pids RUN: processes of the training in this folder, one a line; never the launcher or a shell.
 rank_pids() {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "comm/comm.h"
 #include "train/trainer/action_kind.h"
 
 extern char **environ;
@@ -199,10 +200,16 @@ static int is_in_haste(const struct syi_action_call *call)
     return call->moment->kind != SYI_AT_END && report->is_to_stop && report->is_to_stop(report->arg);
 }
 
-static void wait_for_it(struct syi_action_call *call, struct program *program)
+/* The other ranks wait meanwhile. */
+static int wait_for_it(struct syi_action_call *call, struct program *program, struct syi_busy *busy,
+                       struct sy_error *err)
 {
-    for (look(call, program); program->id && !is_in_haste(call); look(call, program))
+    int status = SY_OK;
+    for (look(call, program); !status && program->id && !is_in_haste(call); look(call, program)) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        status = syi_busy_tell(busy, err);
+    }
+    return status;
 }
 
 /* ---- the action ---- */
@@ -235,24 +242,30 @@ static int is_wanted(const struct syi_action_part *part, enum syi_moment_kind ki
     return moment[part->on] == (int)kind;
 }
 
+/* After the one before, which has ended or is waited for. */
+static int run_next(struct syi_action_call *call, struct program *program,
+                    const struct syi_eval_result *result, struct syi_busy *busy, struct sy_error *err)
+{
+    int status = wait_for_it(call, program, busy, err);
+    if (!status && program->id)
+        syi_action_warn(call, "not run: the one before still runs, and the run is asked to stop");
+    else if (!status)
+        start(call, program, result);
+    return status;
+}
+
 static int run(struct syi_action_call *call, struct sy_error *err)
 {
-    struct program *program = call->data;
-    const struct syi_eval_result *result = NULL;
-    (void)err;
-    if (!program) return SY_OK;
-    look(call, program);
-    if (is_wanted(call->part, call->moment->kind)) {
-        result = syi_watch_evaluation(call->part, call->moment);
-        if (call->moment->kind == SYI_AFTER_EVALUATION && !result) return SY_OK;
-        wait_for_it(call, program);
-        if (program->id)
-            syi_action_warn(call, "not run: the one before still runs, and the run is asked to stop");
-        else
-            start(call, program, result);
-    }
-    if (call->moment->kind == SYI_AT_END) wait_for_it(call, program);
-    return SY_OK;
+    struct program *program = call->data; /* NULL but on rank 0 */
+    const enum syi_moment_kind kind = call->moment->kind;
+    const struct syi_eval_result *result = syi_watch_evaluation(call->part, call->moment);
+    int wanted = is_wanted(call->part, kind) && (kind != SYI_AFTER_EVALUATION || result), status = SY_OK;
+    if (program) look(call, program);
+    if (!wanted && kind != SYI_AT_END) return SY_OK;
+    struct syi_busy busy = syi_busy_begin(call->all->comm);
+    if (program && wanted) status = run_next(call, program, result, &busy, err);
+    if (program && !status && kind == SYI_AT_END) status = wait_for_it(call, program, &busy, err);
+    return status ? status : syi_busy_end(&busy, err);
 }
 
 const struct syi_action syi_action_command = {
