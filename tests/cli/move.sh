@@ -114,6 +114,9 @@ sleep 0.6
 [ "$(cat one/move)" = 'notes of mine' ] || fail "a file of the user's is gone"
 exits 1 "$program" move one --backend cpu
 says err 'one/move is there'
+# Once it is removed, as that says, the next request is answered.
+rm one/move
+moves one --set cpu.variant=auto --timeout 20
 unmoved one "$evaluating"
 
 # ---- a run that does not run; one that goes on has its stored variant, and takes no request of before ----

@@ -593,14 +593,14 @@ Test(run_dir, a_request_to_move_comes_and_is_answered)
                     second = {.n_sets = 0};
     char text[64];
     cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
-    cr_expect_not(syi_move_is_there(path));
+    cr_expect_not(syi_move_time(path));
     cr_expect_eq(syi_move_receive(path, &got, NULL), SY_ENOENT);
     cr_assert_eq(syi_move_ask(path, &asked, NULL), SY_OK);
-    cr_expect(syi_move_is_there(path));
+    cr_expect(syi_move_time(path));
     cr_expect_eq(syi_move_ask(path, &second, NULL), SY_EBUSY);
     cr_expect_eq(syi_move_withdraw(path, &second), 0, "the request of another is withdrawn");
     cr_assert_eq(syi_move_receive(path, &got, NULL), SY_OK);
-    cr_expect(!memcmp(&got, &asked, sizeof got) && !syi_move_is_there(path));
+    cr_expect(!memcmp(&got, &asked, sizeof got) && !syi_move_time(path));
     cr_expect_eq(syi_move_look(path, &asked, text, sizeof text), SYI_MOVE_WAITS);
     cr_expect_eq(syi_move_answer(&dir, &got, 0, "no such device", NULL), SY_OK);
     cr_expect_eq(syi_move_look(path, &asked, text, sizeof text), SYI_MOVE_REFUSED);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -189,11 +190,13 @@ int syi_move_withdraw(const char *run_dir, const struct syi_move *move)
 
 /* ---- the run ---- */
 
-int syi_move_is_there(const char *run_dir)
+int64_t syi_move_time(const char *run_dir)
 {
     char path[SYI_CONFIG_STRING + sizeof request_name];
+    struct stat info;
     snprintf(path, sizeof path, "%s/%s", run_dir, request_name);
-    return !access(path, F_OK);
+    if (stat(path, &info)) return 0;
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
 }
 
 int syi_move_receive(const char *run_dir, struct syi_move *move, struct sy_error *err)

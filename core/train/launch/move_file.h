@@ -42,7 +42,8 @@ int syi_move_withdraw(const char *run_dir, const struct syi_move *move);
 
 /* ---- the run ---- */
 
-int syi_move_is_there(const char *run_dir); /* cheap */
+/* When the file in its place was written, in nanoseconds; 0: there is none. Cheap. */
+int64_t syi_move_time(const char *run_dir);
 /* Reads and removes it. SY_ENOENT: there is none, or it has no end yet; SY_EINVAL: it is no request, and stays. */
 int syi_move_receive(const char *run_dir, struct syi_move *move, struct sy_error *err) SYI_MUST_CHECK;
 int syi_move_answer(const struct syi_run_dir *dir, const struct syi_move *move, int done, const char *text,

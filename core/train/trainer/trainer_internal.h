@@ -63,8 +63,9 @@ struct syi_trainer {
     int bad;          /* 1: the last step was bad */
     int spoiled;      /* 1: a step left weights that are not finite (train.nan_check = after) */
     char weights[65]; /* SHA-256 of that checkpoint, on rank 0 */
-    double looked;    /* seconds, for a request to move; rank 0 only, as the next */
-    int blind;        /* 1: what is in its place cannot be taken, and that is reported */
+    double looked;    /* seconds, for a request to move; rank 0 only, as the next two */
+    int64_t request;  /* time of what is in its place */
+    int64_t refused;  /* of what could not be taken, which is reported: the next one may be */
     int asked;        /* 1: all ranks agree that there is one */
     int ended;        /* 1: `end` and `what` say how and why; what is left is to save */
     enum syi_end end;

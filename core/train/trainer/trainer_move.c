@@ -16,9 +16,10 @@ static const double LOOK =
 int syi_trainer_is_asked(struct syi_trainer *t)
 {
     double now = syi_seconds();
-    if (t->blind || now - t->looked < LOOK) return 0;
+    if (now - t->looked < LOOK) return 0;
     t->looked = now;
-    return syi_move_is_there(t->job->dir->path);
+    t->request = syi_move_time(t->job->dir->path);
+    return t->request && t->request != t->refused;
 }
 
 /* ---- an engine on a backend, and what belongs to it ---- */
@@ -214,8 +215,10 @@ static int receive(struct syi_trainer *t, struct syi_move *move, struct sy_error
     if (t->rank->rank == 0) {
         int failed = syi_move_receive(t->job->dir->path, move, &why);
         if (failed) move->id[0] = '\0';
-        t->blind = failed && failed != SY_ENOENT;
-        if (t->blind) syi_trainer_warn(t, t->step, "backend", why.text);
+        if (failed && failed != SY_ENOENT) {
+            t->refused = t->request;
+            syi_trainer_warn(t, t->step, "backend", why.text);
+        }
     }
     return syi_comm_share(t->rank->comm, move, sizeof *move, err);
 }
