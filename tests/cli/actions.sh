@@ -157,6 +157,8 @@ exits 0 tiny missing $slow --set train.steps=3 --set action.best.metric=chrf --s
 [ "$(wc -l <err)" = 2 ] || fail "not one warning each: $(cat err)"
 says err 'keep_best of \[action.best\]: there is no value of an evaluation called "chrf"'
 says err 'reduce_lr_on_plateau of \[action.slow\]: there is no evaluation called "nobody/valid"'
+exits 1 "$program" eval missing --checkpoint best --file valid.tsv
+says err 'missing has no best checkpoint: its training evaluated nothing, or nothing that has the metric that says which is best'
 
 # Of a step every metric that all ranks have, the learning rate too.
 exits 0 tiny watches $same --set train.steps=3 --set action.rate.metric=learning_rate --set action.rate.task=train --set action.rate.patience=9 \

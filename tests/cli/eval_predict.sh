@@ -103,7 +103,7 @@ one_line_error
 for command in eval predict; do
     exits 1 "$program" $command learned --checkpoint best
     one_line_error
-    says err 'learned has no best checkpoint, as its training evaluated nothing'
+    says err 'learned has no best checkpoint: its training evaluated nothing, or'
 done
 exits 0 "$program" eval learned --file test.tsv
 [ "$(sed -n 's/^test.tsv: //p' out)" = "$result" ] || fail "eval --file: $(cat out)"

@@ -78,8 +78,9 @@ int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error
     if (best < 0)
         return syi_error(
             err, SY_ENOENT,
-            "%s has no best checkpoint, as its training evaluated nothing: give task.NAME.valid (and "
-            "train.evaluate_every) when training, or take the checkpoint \"latest\"",
+            "%s has no best checkpoint: its training evaluated nothing, or nothing that has the metric that "
+            "says which is best: take the checkpoint \"latest\", or give task.NAME.valid (and "
+            "train.evaluate_every), with that metric in task.NAME.metrics, when training",
             run_dir);
     status = syi_checkpoint_find(run_dir, best, &folder, &why);
     syi_free(folder);
