@@ -215,16 +215,25 @@ static int same_lengths(const struct syi_ints *a, const struct syi_ints *b)
     return a->n == b->n && !memcmp(a->values, b->values, (size_t)a->n * sizeof *a->values);
 }
 
-/* A run that goes on keeps the padded lengths that it has, unless another number of them is asked for. */
+/* Whether examples of the longest that the run may have now still fit. */
+static int reach_longest(const struct syi_ints *lengths, const struct syi_config *config)
+{
+    int64_t last = lengths->n ? lengths->values[lengths->n - 1] : 0;
+    return last >= config->data.max_input_length && last >= config->data.max_target_length;
+}
+
+/* A run that goes on keeps the padded lengths that it has, unless another number of them is asked for or longer ones are
+ * needed. */
 static int keep_buckets(const char *run_dir, struct syi_config *config, struct sy_error *err)
 {
     struct syi_ints *lengths = &config->data.length_buckets;
     struct syi_config *stored = syi_alloc(sizeof *stored, err);
     int status = stored ? syi_run_dir_read_config(run_dir, stored, err) : SY_ENOMEM;
     if (!status) {
+        const struct syi_ints *before = &stored->data.length_buckets;
         int same_number = stored->data.auto_buckets == config->data.auto_buckets;
-        if (same_number && !lengths->n) *lengths = stored->data.length_buckets;
-        if (!same_number && same_lengths(lengths, &stored->data.length_buckets)) lengths->n = 0;
+        if (same_number && !lengths->n && reach_longest(before, config)) *lengths = *before;
+        if (!same_number && same_lengths(lengths, before)) lengths->n = 0;
     }
     syi_free(stored);
     return status;

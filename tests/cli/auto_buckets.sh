@@ -64,6 +64,13 @@ says err 'data.length_buckets changes from \[.*\] to \[[0-9]*, 64\]'
 exits 0 run folder --set data.auto_buckets=2 --set 'data.length_buckets=[16, 64]' --set train.steps=8 --resume
 [ "$(buckets folder)" = '[16, 64]' ] || fail "lengths by hand do not count: $(buckets folder)"
 
+# ---- longer examples than the lengths reach are allowed now: they are worked out anew, and the run stays one ----
+exits 0 run longer --set data.auto_buckets=3 --set train.steps=2
+exits 0 run longer --set data.auto_buckets=3 --set train.steps=3 --set data.max_target_length=80 --resume
+says err 'data.length_buckets changes from \[.*, 64\] to \[.*, 80\]'
+exits 0 "$program" eval longer --file train.tsv --set decode.max_length=2
+exits 0 "$program" train --resume longer --set train.steps=4 --quiet
+
 # ---- refused ----
 exits 2 run packed --set data.auto_buckets=2 --set data.pack=true
 says err 'data.auto_buckets: packed rows have one length'
