@@ -113,7 +113,8 @@ static int64_t next_try(const struct syi_trainer *t, int64_t from)
 }
 
 /* A disk that is full now may not be so soon, and hours of work are worth more than a checkpoint: training goes on
- * and saves again after 1 step, 2 more, 4 more, at most 1024 more. Steps, which all ranks count alike; train.checkpoint_seconds go on to count beside them. */
+ * and saves again after 1 step, 2 more, 4 more, at most 1024 more: all ranks count steps alike.
+ * train.checkpoint_seconds count on beside them. */
 static void go_on_unsaved(struct syi_trainer *t, const struct syi_saved *saved)
 {
     const struct sy_error *failure = &saved->failure;
