@@ -68,6 +68,19 @@ exits 0 tiny held --resume --takeover $same --set train.steps=$((before + 1))
 says err 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 says held/log 'took over the lock of process 12345 on host elsewhere, as --takeover asks'
 [ ! -f held/lock ] || fail "the lock stays after the end"
+# Nor does one that was suspended until its successor had ended: that left a status, and took its lock along.
+start asleep $same --set train.steps=1000000
+eventually grep -q '^step 2/' asleep.out
+kill -STOP "$owner"
+echo "done" >asleep/status
+rm asleep/lock
+kill -TERM "$owner"
+kill -CONT "$owner"
+ended
+[ $? -eq 1 ] || fail "a run that was taken over while it slept does not fail"
+says asleep.err 'asleep was taken over by a process that has ended since: this run ends without saving'
+[ "$(cat asleep/status)" = "done" ] && [ -z "$(newest asleep)" ] && [ ! -e asleep/lock ] ||
+    fail "a run that was taken over while it slept leaves $(cat asleep/status asleep/lock; ls asleep/checkpoints)"
 # The same job of Slurm, started again: what ran before was ended.
 echo 'elsewhere 12345 1 SLURM_JOB_ID=17 1' >held/lock
 exits 1 env SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 "$program" train "$top/bench/tiny.run" --run-dir held --resume $same \
