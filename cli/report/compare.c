@@ -84,10 +84,11 @@ static void put_keys(struct syi_text *out, const struct keys *keys, int n)
 
 /* ---- numbers ---- */
 
-static void put_number(struct syi_text *out, double value, const char *format)
+static void put_number(struct syi_text *out, int known, double value, const char *format)
 {
     char text[64] = "–";
-    if (isfinite(value)) snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.6g", value);
+    if (known) snprintf(text, sizeof text, "not finite");
+    if (known && isfinite(value)) snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.6g", value);
     syi_text_printf(out, "<td class=\"n\">%s</td>", text);
 }
 
@@ -97,9 +98,9 @@ static void put_numbers(struct syi_text *out, const struct cli_report_run *runs,
     for (int i = 0; i < n; i++)
         syi_text_printf(out, "<td class=\"n\">%lld</td>", (long long)runs[i].last_step);
     syi_text_puts(out, "</tr>\n<tr><td>loss, mean of the last 50 rows</td>");
-    for (int i = 0; i < n; i++) put_number(out, runs[i].mean_loss, "%.4f");
+    for (int i = 0; i < n; i++) put_number(out, cli_series_any(&runs[i].loss), runs[i].mean_loss, "%.4f");
     syi_text_puts(out, "</tr>\n<tr><td>tokens/s, mean</td>");
-    for (int i = 0; i < n; i++) put_number(out, runs[i].mean_speed, "%.0f");
+    for (int i = 0; i < n; i++) put_number(out, runs[i].speed.n > 0, runs[i].mean_speed, "%.0f");
     syi_text_puts(out, "</tr>\n");
 }
 
@@ -121,7 +122,8 @@ static void put_evaluation(struct syi_text *out, const struct cli_report_run *ru
     syi_text_puts(out, "</td>");
     for (int i = 0; i < n; i++) {
         const struct cli_eval *found = find_eval(&runs[i], eval);
-        put_number(out, found && found->series->n ? found->series->last.y : NAN, "%.6g");
+        int known = found && cli_series_any(found->series);
+        put_number(out, known, known ? found->series->last.y : NAN, "%.6g");
     }
     syi_text_puts(out, "</tr>\n");
 }

@@ -123,19 +123,20 @@ void cli_report_close(struct cli_report_run *run)
 
 /* ---- curves of training ---- */
 
-/* The mean of the last n losses. It stands at the middle of them, so that the curve does not lag behind. */
+/* The mean of the last n losses, not finite where one of them is not: a run that diverged has no older mean. It stands at
+ * the middle of them, so that the curve does not lag behind. */
 static double add_mean(struct gather *g, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 1; i <= n; i++) sum += g->window[(g->n_losses - i) % WINDOW];
-    cli_series_add(&g->run->smooth, g->window_step[(g->n_losses - 1 - n / 2) % WINDOW], sum / (double)n);
+    if (isfinite(sum)) /* each loss that is not counts once, in the curve of all rows */
+        cli_series_add(&g->run->smooth, g->window_step[(g->n_losses - 1 - n / 2) % WINDOW], sum / (double)n);
     return sum / (double)n;
 }
 
 static void take_loss(struct gather *g, int64_t step, double loss)
 {
     cli_series_add(&g->run->loss, (double)step, loss);
-    if (!isfinite(loss)) return;
     g->window[g->n_losses % WINDOW] = loss;
     g->window_step[g->n_losses++ % WINDOW] = (double)step;
     g->run->mean_loss = add_mean(g, g->n_losses < WINDOW ? g->n_losses : WINDOW);

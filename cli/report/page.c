@@ -86,9 +86,8 @@ static void put_card(struct syi_text *out, const char *kind, const char *name, c
 
 static void put_number_card(struct syi_text *out, const char *name, const char *format, double value)
 {
-    char text[64];
-    if (!isfinite(value)) return;
-    snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.4g", value);
+    char text[64] = "not finite";
+    if (isfinite(value)) snprintf(text, sizeof text, fabs(value) < 1e9 ? format : "%.4g", value);
     put_card(out, "number", name, text);
 }
 
@@ -97,13 +96,16 @@ static void put_cards(struct syi_text *out, const struct cli_report_run *run)
     syi_text_puts(out, "<div class=\"cards\">\n");
     put_card(out, "text", "state", run->state);
     put_number_card(out, "steps", "%.0f", (double)run->last_step);
-    put_number_card(out, "loss, mean of the last 50 rows", "%.4f", run->mean_loss);
-    put_number_card(out, "tokens/s, mean", "%.0f", run->mean_speed);
+    if (cli_series_any(&run->loss))
+        put_number_card(out, "loss, mean of the last 50 rows", "%.4f", run->mean_loss);
+    if (run->speed.n) put_number_card(out, "tokens/s, mean", "%.0f", run->mean_speed);
     for (int i = 0, shown = 0, of_task = 0; i < run->n_evals && shown < 6; i++) {
         const struct cli_eval *e = &run->eval[i];
         char name[200];
         if (i && strcmp(e->task, e[-1].task)) of_task = 0;
-        if (of_task == 2 || !e->series->n || !strcmp(e->name, "items") || !strcmp(e->name, "cut")) continue;
+        if (of_task == 2 || !cli_series_any(e->series) || !strcmp(e->name, "items") ||
+            !strcmp(e->name, "cut"))
+            continue;
         snprintf(name, sizeof name, "%s %s, newest", e->task, e->name);
         put_number_card(out, name, "%.4g", e->series->last.y);
         shown++, of_task++;

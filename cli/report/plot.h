@@ -21,13 +21,15 @@ struct cli_series {
     double x_low, x_high;          /* of all columns */
     int64_t n, n_left_out;         /* points; those whose value is not finite, or over 1e300 */
     double y_low, y_high, y_least; /* of the points; y_least: the smallest over 0, infinity where none is */
-    struct cli_point last;
+    struct cli_point last;         /* added; of a run that diverged its y is not finite */
     struct cli_column column[CLI_PLOT_COLUMNS];
 };
 
-/* x_low <= x <= x_high for every point that is added, in any order, best by x. */
+/* Points are added in any order, best by x; those beyond x_low..x_high do not count. */
 void cli_series_begin(struct cli_series *series, double x_low, double x_high);
 void cli_series_add(struct cli_series *series, double x, double y);
+/* Whether a point was added, finite or not: without one there is no last. */
+int cli_series_any(const struct cli_series *series);
 
 /* FINE: of rough curves; THIN: under another line; DOTS: points alone. */
 enum cli_line_kind { CLI_LINE_PLAIN, CLI_LINE_FINE, CLI_LINE_THIN, CLI_LINE_DASHED, CLI_LINE_DOTS };

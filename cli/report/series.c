@@ -23,7 +23,9 @@ void cli_series_add(struct cli_series *s, double x, double y)
 {
     struct cli_point point = {x, y};
     double place = (x - s->x_low) / (s->x_high - s->x_low) * CLI_PLOT_COLUMNS;
-    if (!isfinite(y) || fabs(y) > LARGEST || !(place >= 0) || place > CLI_PLOT_COLUMNS) {
+    if (!(place >= 0) || place > CLI_PLOT_COLUMNS) return; /* written since the page's last step was read */
+    s->last = point;
+    if (!isfinite(y) || fabs(y) > LARGEST) {
         s->n_left_out++;
         return;
     }
@@ -31,9 +33,14 @@ void cli_series_add(struct cli_series *s, double x, double y)
     if (!c->n++) c->first = c->low = c->high = point;
     if (y < c->low.y) c->low = point;
     if (y > c->high.y) c->high = point;
-    c->last = s->last = point;
+    c->last = point;
     s->n++;
     s->y_low = fmin(s->y_low, y);
     s->y_high = fmax(s->y_high, y);
     if (y > 0) s->y_least = fmin(s->y_least, y);
+}
+
+int cli_series_any(const struct cli_series *s)
+{
+    return s->n + s->n_left_out > 0;
 }

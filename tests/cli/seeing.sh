@@ -142,6 +142,19 @@ cp -r run second
 exits 0 "$program" report run second -o both.html
 page both.html
 shows both.html 'Comparison'
+# Numbers of a run that diverged are not those from before: "newest" is the newest, a mean of 50 rows that of all 50.
+cp -R run diverged
+"$abs_top_builddir/tests/cli/database" change diverged/metrics.db \
+    "UPDATE metric SET value = NULL WHERE name = 'loss' AND step > 9; UPDATE eval SET value = NULL WHERE name = 'wer' AND step = 12" ||
+    fail "cannot change diverged/metrics.db"
+exits 0 "$program" report diverged -o diverged.html
+for words in 'not finite</b><span>loss, mean of the last 50 rows' 'not finite</b><span>words/valid wer, newest' '<strong>3 values are no finite'; do
+    shows diverged.html "$words"
+done
+exits 0 "$program" report run diverged -o both.html
+for name in 'loss, mean of the last 50 rows' 'words/valid wer'; do
+    shows both.html "<td>$name</td><td class=\"n\">[0-9.]*</td><td class=\"n\">not finite</td>"
+done
 exits 2 "$program" report run run run run run run run run run -o many.html
 for browser in chromium chromium-browser google-chrome; do
     command -v "$browser" >/dev/null || continue

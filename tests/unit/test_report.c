@@ -59,9 +59,15 @@ Test(report, values_that_cannot_be_drawn_are_counted)
     for (size_t i = 0; i < SYI_COUNT(values); i++) cli_series_add(&series, (double)i, values[i]);
     cr_expect_eq(series.n, 2);
     cr_expect_eq(series.n_left_out, 4);
+    cr_expect_eq(series.last.y, 2);
+    cli_series_add(&series, 9, NAN);
+    cli_series_add(&series, 11, 3); /* of a run that goes on while the page is made */
+    cr_expect_eq(series.last.x, 9);
+    cr_expect(isnan(series.last.y));
+    cr_expect_eq(series.n_left_out, 5);
     cli_plot_add(&plot, &series, CLI_LINE_PLAIN, 0, NULL);
     cli_plot_figure(&plot, &text);
-    cr_expect(strstr(text.data, "4 values are no finite numbers"));
+    cr_expect(strstr(text.data, "5 values are no finite numbers"));
     cr_expect(!strstr(text.data, "nan") && !strstr(text.data, "inf"));
     syi_text_free(&text);
 }
