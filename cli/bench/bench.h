@@ -75,7 +75,7 @@ void bench_put_machine(struct bench_out *out, const struct bench_machine *machin
 /* ---- times.c ---- */
 
 struct bench_times {
-    double median, min; /* seconds */
+    double median, min, mean; /* seconds */
 };
 struct bench_times bench_times(double *seconds, int64_t n); /* sorts; n > 0 */
 

@@ -93,7 +93,7 @@ struct runner {
     const struct syi_rank *rank;
     struct syi_engine *engine;
     struct source source;
-    int64_t step;  /* counted from 0 */
+    int64_t step;  /* of the stream, counted from 0 */
     double tokens; /* of all steps since it was set to 0 */
 };
 
@@ -133,12 +133,13 @@ static int over_ranks(const struct syi_rank *rank, double *number, size_t n, int
     return status;
 }
 
-/* A step lasts until the slowest rank has done it. */
+/* The stream's steps after those of the warm-up. A step lasts until the slowest rank has done it. */
 static int time_steps(struct runner *r, struct bench_step *out, struct sy_error *err)
 {
     int n = r->job->job->steps;
     double *seconds = syi_alloc((size_t)n * sizeof *seconds, err), memory;
     if (!seconds) return SY_ENOMEM;
+    r->step = 0;
     int status = run_steps(r, r->job->job->warmup, NULL, err);
     r->tokens = 0;
     if (!status) status = run_steps(r, n, seconds, err);
@@ -178,12 +179,14 @@ static int sum_ops(const struct syi_rank *rank, const struct bench_profile *prof
     return status;
 }
 
-/* One step without --profile: costs depend on routing. */
+/* The steps that were timed: batches of data differ. One of them without --profile where all are alike but for their
+ * routing, on which costs depend. */
 static int profile_steps(struct runner *r, struct bench_step *out, struct sy_error *err)
 {
     const struct job *job = r->job;
     struct bench_profile profile = {0};
-    int n = job->job->profile ? job->job->steps : 1;
+    int n = job->job->profile || job->job->data ? job->job->steps : 1;
+    r->step = job->job->warmup;
     int status = bench_profile_start(&profile, syi_engine_session(r->engine), err);
     if (!status) status = run_steps(r, n, NULL, err);
     if (profile.session) bench_profile_stop(&profile);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Median and least of measured times. */
+/* Median, least and mean of measured times. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -14,6 +14,8 @@ static int ascending(const void *a, const void *b)
 
 struct bench_times bench_times(double *seconds, int64_t n)
 {
+    double sum = 0;
     qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-    return (struct bench_times){(seconds[(n - 1) / 2] + seconds[n / 2]) / 2, seconds[0]};
+    for (int64_t i = 0; i < n; i++) sum += seconds[i];
+    return (struct bench_times){(seconds[(n - 1) / 2] + seconds[n / 2]) / 2, seconds[0], sum / (double)n};
 }

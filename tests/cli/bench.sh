@@ -66,6 +66,20 @@ shown='data'
 data "$here/train.tsv" 200 1
 exits 0 "$program" bench "$tiny_run" --data --set task.words.train="$here/train.tsv" --steps 2 --json
 [ "$(number tokens)" -lt 1280 ] || fail "tokens of short examples: $(number tokens)"
+# Batches of two padded lengths: the arithmetic is that of the steps that were timed, all of them, and so are the rates.
+gflop_of_data() { # WARMUP STEPS
+    exits 0 "$program" bench "$tiny_run" --data --set task.words.train="$here/train.tsv" --set moe.num_experts=0 --threads 1 \
+        --warmup "$1" --steps "$2" --json
+    number product_gflop
+}
+steps="$(gflop_of_data 1 1) $(gflop_of_data 2 1) $(gflop_of_data 3 1) $(gflop_of_data 4 1)"
+all=$(gflop_of_data 1 4)
+echo "$steps $all" | awk '{ x = ($1 + $2 + $3 + $4) / 4 / $5; exit !(x > 0.999999 && x < 1.000001 && ($1 != $2 || $1 != $3 || $1 != $4)) }' ||
+    fail "product_gflop of four steps is $all, of each $steps"
+awk -v seconds="$(number mean_seconds)" -v gflop="$(number product_gflop)" -v gflops="$(number product_gflops)" -v tokens="$(number tokens)" \
+    -v per_second="$(number tokens_per_second)" \
+    'BEGIN { x = gflops * seconds / gflop; y = per_second * seconds / tokens; exit !(x > 0.999 && x < 1.001 && y > 0.999 && y < 1.001) }' ||
+    fail "rates of data are not sums over sums: $(cat "$here/out")"
 exits 2 "$program" bench "$tiny_run" --data
 one_line_error
 says err 'task.NAME.train is not set'
@@ -91,6 +105,10 @@ exits 0 "$program" bench decode "$tiny_run" --set decode.batch_size=8 --steps 2 
 one_document
 positive words_per_second tokens_per_second median_seconds encode_ms step_ms planned_bytes
 [ "$(number words)" = 8 ] || fail "words: $(number words)"
+# of two batches the medians are means, so the parts are the whole
+awk -v whole="$(number median_seconds)" -v encode="$(number encode_ms)" -v step="$(number step_ms)" -v positions="$(number output_length)" \
+    'BEGIN { x = (encode + step * positions) / whole / 1000; exit !(x > 0.9999 && x < 1.0001) }' ||
+    fail "encode_ms and step_ms are not parts of median_seconds: $(head -c 900 "$here/out")"
 length=$(number output_length)
 says out '"name":"argmax","calls":'"$length"','
 exits 0 "$program" bench decode "$tiny_run" --set decode.batch_size=4 --beams 3 --steps 1 --warmup 1 --profile --json
