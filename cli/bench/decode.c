@@ -142,7 +142,7 @@ static void put(struct bench_out *out, const struct bench_step_job *job, const s
         {"words_per_second", rows / median, 1},
         {"tokens_per_second", rows * length / median, 0},
         {"encode_ms", 1e3 * m->encode.median, 3},
-        {"step_ms", 1e3 * m->steps.min / length, 4},
+        {"step_ms", 1e3 * m->steps.median / length, 4},
         {"planned_bytes", m->planned, 0},
         {"peak_process_bytes", (double)bench_peak_memory(), 0},
     };
