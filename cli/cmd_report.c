@@ -2,6 +2,7 @@
 /* switchyard report RUN_DIR...: one page of HTML with all there is to see of some runs. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +19,10 @@ static int check_output(const char *path, struct sy_error *err)
     if (!stat(path, &info) && !S_ISREG(info.st_mode)) /* of a pipe, reading would not end */
         return syi_error(err, SY_EINVAL, "report: %s is no file: give the name of one for the page", path);
     FILE *file = fopen(path, "rb");
-    if (!file) return SY_OK; /* writing says what is wrong */
+    if (!file)
+        return errno == ENOENT
+                   ? SY_OK
+                   : syi_error_system(err, "report: %s is there already and cannot be read", path);
     size_t length = strlen(cli_report_mark), got = fread(begin, 1, sizeof begin - 1, file);
     fclose(file);
     if (got >= length && !memcmp(begin, cli_report_mark, length)) return SY_OK;
