@@ -34,21 +34,32 @@ static void note(int number)
         ended = 1;
 }
 
-static int write_all(const char *text, size_t bytes, struct sy_error *err)
+/* Whether the terminal takes output, now or within a second. */
+static int takes_output(void)
 {
-    while (bytes) {
-        ssize_t put = write(STDOUT_FILENO, text, bytes);
-        if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 1000);
-        else if (put < 0 && errno != EINTR)
-            return syi_error_system(err, "cannot write to the terminal");
-        if (put > 0) text += put, bytes -= (size_t)put;
-        if (put < 0 && ended) return SY_OK;
-    }
-    return SY_OK;
+    return poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 1000) > 0;
 }
 
-/* They come only while wait lets them: none is lost between a look at its mark and the waiting. */
+/* Signals come meanwhile: a terminal that takes no output holds a write for as long as it likes. */
+static int write_all(const char *text, size_t bytes, struct sy_error *err)
+{
+    sigset_t blocked;
+    int status = SY_OK;
+    sigprocmask(SIG_SETMASK, &terminal.mask, &blocked);
+    while (bytes && !ended && !status) {
+        ssize_t put = write(STDOUT_FILENO, text, bytes);
+        if (put > 0)
+            text += put, bytes -= (size_t)put;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            (void)takes_output();
+        else if (errno != EINTR)
+            status = syi_error_system(err, "cannot write to the terminal");
+    }
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+    return status;
+}
+
+/* They come only while wait and write_all let them: none is lost between a look at its mark and the waiting. */
 static void take_signals(void)
 {
     struct sigaction action = {.sa_handler = note};
@@ -89,7 +100,8 @@ void cli_top_terminal_close(void)
     struct sigaction plain = {.sa_handler = SIG_DFL};
     if (!terminal.open) return;
     terminal.open = 0;
-    int lost = write_all(LEAVE, sizeof LEAVE - 1, NULL); /* a terminal that is gone needs nothing */
+    /* a terminal that is gone needs nothing, one that takes nothing holds nobody up */
+    ssize_t lost = takes_output() ? write(STDOUT_FILENO, LEAVE, sizeof LEAVE - 1) : 0;
     (void)lost;
     if (terminal.has_keys) tcsetattr(STDIN_FILENO, TCSANOW, &terminal.before);
     sigaction(SIGWINCH, &plain, NULL); /* those that end the program have ended it: they do no more harm */
@@ -146,6 +158,7 @@ enum cli_top_wake cli_top_terminal_wait(double seconds)
             return CLI_TOP_RESIZED;
         }
         if (left <= 0) return CLI_TOP_TIME;
+        if (left > 1e6) left = 1e6; /* any time_t holds it; what is left is waited for in the next turn */
         time_t whole = (time_t)left;
         struct timespec time = {.tv_sec = whole, .tv_nsec = (long)((left - (double)whole) * 1e9)};
         struct pollfd input = {.fd = terminal.has_keys ? STDIN_FILENO : -1, .events = POLLIN};
