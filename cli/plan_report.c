@@ -24,7 +24,7 @@ static void count_program(struct plan_report *r, const struct syi_program *p, ui
     for (size_t i = 0; i < p->n_ops; i++) {
         const struct syi_op *op = &p->op[i];
         struct syi_cost cost = syi_op_cost(p, op);
-        r->ops++;
+        r->ops += runs;
         r->flops += (double)runs * cost.flops;
         r->bytes += (double)runs * cost.bytes;
         r->seconds += (double)runs * least_seconds(r, p, op, &cost);
@@ -71,15 +71,16 @@ static int check_shards(const struct plan_report *r, struct sy_error *err)
     return SY_OK;
 }
 
-/* Experts that a token goes through, of how many. Where experts choose, each has places for this share of the tokens. */
+/* Experts that a token goes through, of how many. Where experts choose, each has places for this share of the tokens; a factor
+ * of 0: for all. */
 static double met_experts(const struct syi_config *config, const struct syi_param *param)
 {
     const struct syi_moe_part *moe = &config->moe;
     int decoder = !strncmp(param->name, "decoder/", 8);
-    double met = syi_router_type(config, decoder) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED
-                     ? moe->train_capacity_factor
-                     : (double)moe->num_selected_experts;
-    return fmin(met, (double)moe->num_experts);
+    double all = (double)moe->num_experts, met = (double)moe->num_selected_experts;
+    if (syi_router_type(config, decoder) == SYI_ROUTER_EXPERTS_CHOOSE_MASKED)
+        met = moe->train_capacity_factor > 0 ? moe->train_capacity_factor : all;
+    return fmin(met, all);
 }
 
 static uint64_t active_elements(const struct syi_config *config, const struct syi_param *param, uint64_t n)
@@ -131,7 +132,7 @@ int plan_report_count(struct plan_report *r, struct sy_error *err)
                 err, SY_EINVAL,
                 "a step moves more than 2^63 bytes between ranks: take a smaller model or batch, "
                 "or fewer ranks");
-        r->recomputed_ops += syi_engine_recomputed(r->engine, which)->ops;
+        r->recomputed_ops += runs * syi_engine_recomputed(r->engine, which)->ops;
         r->recomputed_flops += (double)runs * syi_engine_recomputed(r->engine, which)->flops;
     }
     return check_shards(r, err);

@@ -32,7 +32,7 @@ struct plan_report {
     uint64_t parameters;          /* elements of all */
     uint64_t active;              /* of these that a token meets, in the mean */
     uint64_t kind_bytes[SYI_CARRY + 1]; /* of a rank, by enum syi_kind */
-    uint64_t ops;                       /* of a step's programs, each counted once */
+    uint64_t ops;                       /* of a step */
     double flops, bytes;                /* of a step on one rank; bytes: operands read and written */
     uint64_t recomputed_ops;            /* of these, for memory.budget */
     double recomputed_flops;

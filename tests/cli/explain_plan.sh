@@ -69,6 +69,18 @@ sed -n 3p out | grep -q '^memory of a rank:$' || fail "plan's third line is $(se
 sed -n 10p out | grep -q '^the longest step: [0-9.e-]* s or more at [1-9][0-9]* GFLOP/s, [1-9][0-9]* GB/s;' ||
     fail "plan's tenth line is $(sed -n 10p out)"
 [ "$(head -n 10 out | awk 'NR > 1 && length($0) > 79')" = '' ] || fail "a line of the summary is wide: $(head -n 10 out)"
+# Experts that choose take all tokens where their capacity has no factor.
+exits 0 "$program" plan "$tiny_run" --set moe.num_decoder_sparse_layers=0 --set moe.router_type=experts_choose_masked \
+    --set moe.train_capacity_factor=0
+says out '^\([0-9]*\) parameters in [0-9]* tensors, \1 active for a token$'
+# Ops of a step, as its collectives: each microbatch after the first has as many.
+steps_ops=
+for n in 2 4 8; do
+    exits 0 "$program" plan "$tiny_run" --set reproducible.min_leaf=1 --set train.microbatches=$n
+    steps_ops="$steps_ops $(sed -n 's/^a step at the longest bucket: \([0-9]*\) ops.*/\1/p' out)"
+done
+echo "$steps_ops" | awk '{ exit !($2 > $1 && $3 - $2 == 2 * ($2 - $1)) }' || fail "ops of 2, 4 and 8 microbatches:$steps_ops"
+exits 0 "$program" plan "$tiny_run"
 shown='plan, optimizers'
 shows '^  optimizer of 54 parameters, 111488 elements: \["scale_by_adam(b1=0.9, b2=0.98, eps=1e-08, eps_root=0.0)", '
 slow='--set optimizer.name=adamw --set optimizer.slow.match=[*embedding] --set optimizer.slow.b1=0.5 --set optimizer.slow.lr_factors=constant(0.1)'
