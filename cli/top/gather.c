@@ -185,7 +185,8 @@ static int gather_load(struct gather *g, struct sy_error *err)
 {
     static const char sql[] =
         "SELECT layer, expert, sum(tokens), sum(dropped) FROM valid_routing WHERE step IN "
-        "(SELECT DISTINCT step FROM routing WHERE step <= ?1 ORDER BY step DESC LIMIT 10) "
+        "(SELECT DISTINCT step FROM routing m WHERE step <= ?1 AND NOT EXISTS (SELECT 1 FROM run r "
+        "WHERE r.attempt > m.attempt AND r.start_step < m.step) ORDER BY step DESC LIMIT 10) "
         "GROUP BY layer, expert ORDER BY layer LIKE 'decoder%', length(layer), layer, expert";
     int status = ask(g, sql, g->top->step, 0, take_load, err);
     for (int i = 0; i < g->top->n_layers; i++) {

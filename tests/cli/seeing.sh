@@ -88,10 +88,17 @@ exits 0 "$program" top run --once
 grep -v -e '^tiny ' -e '^last event' out >once
 exits 0 "$program" top again --once
 grep -v -e '^tiny ' -e '^last event' out | cmp -s once - || fail "top of a run that went on at its end: $(cat out)"
+# Rows of experts that an attempt left behind, more often than those of the one that went on, hide none of its.
+exits 0 tiny often --quiet --set train.steps=14 --set metrics.every=1 --set metrics.routing_every=1
+"$abs_top_builddir/tests/cli/database" change often/metrics.db \
+    "INSERT INTO run SELECT attempt + 1, time, 2, version, host, config, 0 FROM run;
+    INSERT INTO metric SELECT attempt + 1, step, time, task, name, value FROM metric WHERE step = 14" || fail "cannot change often/metrics.db"
+exits 0 "$program" top often --once
+says out 'encoder/layers_1/mlp .*dropped'
 exits 2 "$program" top run --every 0
 exits 2 "$program" top run --every 0.01
 says err 'at least 0.1 s'
-[ -z "$python" ] || for how in q ctrl-c resize gone SIGTERM SIGHUP; do
+[ -z "$python" ] || for how in q ctrl-c resize gone forever stopped SIGTERM SIGHUP; do
     "$python" "$top/tests/cli/seeing_terminal.py" "$program" run "$how" 2>err || fail "top, $how: $(tail -n 1 err)"
 done
 
@@ -133,6 +140,10 @@ echo mine >mine.html
 exits 1 "$program" report run -o mine.html
 says err 'is no report'
 [ "$(cat mine.html)" = mine ] || fail "a file was written over"
+ln -s loop.html loop.html # a file that cannot be read, for root too
+exits 1 "$program" report run -o loop.html
+says err 'loop.html is there already and cannot be read'
+[ -L loop.html ] || fail "what cannot be read was written over"
 mkfifo pipe
 exits 1 "$program" report run -o pipe
 one_line_error
