@@ -44,7 +44,7 @@ struct syi_batch {
     int32_t target_length;    /* T */
     int32_t n_real;           /* rows that hold an example; the rest is padding with lengths 0 */
     int64_t n_input_tokens;   /* real encoder tokens, end tokens included */
-    int64_t n_target_tokens;  /* real decoder tokens, end tokens included: the sum of loss_weights */
+    int64_t n_target_tokens;  /* real decoder tokens, end tokens included: <pad> in a text, too */
     int32_t *encoder_ids;     /* (R, L) tokens, end token, zeros */
     int32_t *decoder_targets; /* (R, T) tokens, end token, zeros */
     int32_t *decoder_inputs;  /* (R, T) decoder_targets shifted right by one, 0 first (end token at the first

@@ -195,7 +195,7 @@ struct sy_pair {
 };
 /* score: [n] log-likelihood of each target: the sum over its tokens, the end token included, of the logarithm of the
  * probability that the model gives the token after those before it; NaN where a side is too long. tokens: [n] of the
- * target, 0 where it has no score; or NULL. */
+ * target, without <pad> in its text, 0 where it has no score; or NULL. */
 SY_API int sy_score(struct sy_model *model, const struct sy_pair *pairs, size_t n, double *score,
                     int64_t *tokens, struct sy_error *err);
 

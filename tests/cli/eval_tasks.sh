@@ -78,6 +78,12 @@ sort -r pairs >reversed
 paste pairs scores | sort | cmp -s - other || fail "the order of lines matters"
 "$program" score run --per-token <pairs | paste pairs scores - |
     awk -F '\t' '{ d = $3 / (length($2) + 1) - $4; if (d > 1e-6 || d < -1e-6) exit 1 }' || fail "--per-token"
+# <pad> in a text is no token of it: the mean is over A and the end.
+printf 'a\tA<pad><pad><pad>\n' >padded
+whole=$("$program" score run --set vocabulary.special_tokens=huggingface <padded)
+mean=$("$program" score run --set vocabulary.special_tokens=huggingface --per-token <padded)
+awk -v whole="$whole" -v mean="$mean" 'BEGIN { d = whole / 2 - mean; exit !(whole < 0 && d < 1e-6 && d > -1e-6) }' ||
+    fail "--per-token of a target of one letter with <pad>: $mean of $whole"
 {
     sed -n 1p pairs
     echo untabbed

@@ -356,13 +356,22 @@ static void cut_score(struct list *l, size_t input)
     l->target_tokens[input] = 0;
 }
 
+/* Targets of a row that have a weight: <pad> in the text has none, and no part of the score. */
+static int32_t scored_tokens(const struct syi_batch *b, int32_t row)
+{
+    const float *weight = b->loss_weights + (int64_t)row * b->target_length;
+    int32_t n = 0;
+    for (int32_t t = 0; t < b->target_lengths[row]; t++) n += weight[t] != 0;
+    return n;
+}
+
 static int score_batch(struct list *l, struct sy_error *err)
 {
     struct seat *s = l->seat;
     int status = syi_engine_score(s->engine, &s->batch, s->score, err);
     for (int32_t row = 0; !status && row < s->batch.n_real; row++) {
         l->score[s->batch.items[row]] = s->score[row];
-        l->target_tokens[s->batch.items[row]] = s->batch.target_lengths[row];
+        l->target_tokens[s->batch.items[row]] = scored_tokens(&s->batch, row);
     }
     return status;
 }

@@ -57,7 +57,8 @@ void syi_outcomes_free(struct syi_outcomes *outcomes);
 int syi_predictor_decode(struct syi_predictor *predictor, const struct syi_decode_part *decode, int64_t seed,
                          const struct syi_span *inputs, const int64_t *example, size_t n,
                          struct syi_outcomes *outcomes, struct sy_error *err) SYI_MUST_CHECK;
-/* As syi_engine_score: score: [n], NaN of what is too long; tokens: [n] of each target, 0 there. */
+/* As syi_engine_score: score: [n], NaN of what is too long; tokens: [n] of each target without <pad> in its text, 0
+ * there. */
 int syi_predictor_score(struct syi_predictor *predictor, const struct syi_span *inputs,
                         const struct syi_span *targets, size_t n, double *score, int32_t *tokens,
                         struct sy_error *err) SYI_MUST_CHECK;
