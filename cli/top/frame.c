@@ -234,12 +234,13 @@ static void put_evaluations(struct frame *f, const struct cli_top *top)
 static void put_load(struct frame *f, const struct cli_top_layer *layer, int room)
 {
     int n = layer->n_experts, shown = n < room ? n : room, wide = n * 4 <= room ? 3 : 1;
+    int all = n + layer->experts_left_out; /* which share the tokens */
     for (int i = 0; i < shown; i++) {
         double most = 0;
         for (int j = (int)((long)i * n / shown); j < (int)((long)(i + 1) * n / shown); j++)
             most = fmax(most, layer->share[j]);
-        style(f, most * n > 2 || most * n < 0.5 ? RED : BLUE);
-        for (int j = 0; j < wide; j++) put_level(f, most * n / 2);
+        style(f, most * all > 2 || most * all < 0.5 ? RED : BLUE);
+        for (int j = 0; j < wide; j++) put_level(f, most * all / 2);
         style(f, "0");
         if (wide > 1 && i + 1 < shown) put(f, " ");
     }

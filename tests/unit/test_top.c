@@ -161,6 +161,20 @@ Test(top, numbers_that_are_none)
     check_all_sizes(&usual);
 }
 
+/* Half height is a fair share of all experts, also of those that a frame has no room to keep. */
+Test(top, experts_left_out_have_their_share)
+{
+    struct syi_text text = {0};
+    struct cli_top_layer *layer = &usual.layer[0];
+    layer->n_experts = layer->experts_left_out = CLI_TOP_EXPERTS;
+    for (int i = 0; i < layer->n_experts; i++) layer->share[i] = 0.5 / CLI_TOP_EXPERTS;
+    usual.n_layers = 1;
+    usual.n_points = 0;
+    check_frame(&usual, (struct cli_top_size){80, 24, 0, 0}, &text);
+    cr_expect(strstr(text.data, "====="), "%s", text.data);
+    syi_text_free(&text);
+}
+
 Test(top, colours_take_no_room)
 {
     struct syi_text plain = {0}, coloured = {0}, without = {0};
