@@ -137,7 +137,7 @@ void cli_check_environment(void);
  * like it, "" where none is. */
 typedef void (*cli_variable_fn)(void *arg, const char *name, const char *value, const char *nearest);
 void cli_each_variable(cli_variable_fn fn, void *arg);
-/* A variable that holds whole seconds, `least` or more; *seconds stays where it is not set, or empty. */
+/* A variable that holds whole seconds, `least` to 1000000000; *seconds stays where it is not set, or empty. */
 int cli_read_seconds(const char *variable, long least, double *seconds, struct sy_error *err) SYI_MUST_CHECK;
 
 /* world.c: the processes that a launcher started as one run. For a process alone all of this does nothing. */

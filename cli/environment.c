@@ -64,13 +64,14 @@ void cli_check_environment(void)
 
 int cli_read_seconds(const char *variable, long least, double *seconds, struct sy_error *err)
 {
+    const long most = 1000000000; /* as the backends say, too */
     const char *text = getenv(variable);
     char *end;
     if (!text || !*text) return SY_OK;
     long read = strtol(text, &end, 10);
-    if (end == text || *end || read < least)
-        return syi_error(err, SY_EINVAL, "%s=%.40s: a whole number of seconds, %ld or more", variable, text,
-                         least);
+    if (end == text || *end || read < least || read > most)
+        return syi_error(err, SY_EINVAL, "%s=%.40s: a whole number of seconds, %ld to %ld", variable, text,
+                         least, most);
     *seconds = (double)read;
     return SY_OK;
 }

@@ -102,7 +102,7 @@ static int read_timeout(struct sycuda_context *context)
     long seconds = strtol(text, &end, 10);
     if (*end || seconds < 1 || seconds > 1000000000) {
         snprintf(line, sizeof line, "SWITCHYARD_COMM_TIMEOUT=%.40s", text);
-        return say(context, SY_EINVAL, line, "a whole number of seconds, 1 or more");
+        return say(context, SY_EINVAL, line, "a whole number of seconds, 1 to 1000000000");
     }
     context->nccl->patience = (double)seconds;
     return SY_OK;

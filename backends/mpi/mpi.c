@@ -82,7 +82,7 @@ static int read_timeout(struct sympi *mpi)
     if (!text || !*text) return SY_OK;
     long seconds = strtol(text, &end, 10);
     if (*end || seconds < 1 || seconds > 1000000000) {
-        sympi_fail(mpi, "SWITCHYARD_COMM_TIMEOUT=%.40s: a whole number of seconds, 1 or more", text);
+        sympi_fail(mpi, "SWITCHYARD_COMM_TIMEOUT=%.40s: a whole number of seconds, 1 to 1000000000", text);
         return SY_EINVAL;
     }
     mpi->timeout = (double)seconds;

@@ -56,7 +56,7 @@ one_line_error
 for seconds in abc 0 -1 5s; do
     # shellcheck disable=SC2086
     SWITCHYARD_COMM_TIMEOUT=$seconds exits 1 tiny none $small $nccl
-    says err "SWITCHYARD_COMM_TIMEOUT=$seconds: a whole number of seconds, 1 or more"
+    says err "SWITCHYARD_COMM_TIMEOUT=$seconds: a whole number of seconds, 1 to 1000000000"
     one_line_error
 done
 # One that is there no more: the others do not wait for ever.

@@ -50,9 +50,11 @@ prevented() {
 prevented kernels 'variant "avx9" is not possible here' SWITCHYARD_CPU_VARIANT=avx9
 prevented slurm 'srun started 4 processes that know nothing of each other: .*--mpi=pmix' SLURM_JOB_ID=7 SLURM_STEP_ID=0 \
     SLURM_STEP_NUM_TASKS=4
-prevented variables 'SWITCHYARD_LOCK_WAIT=zz: a whole number of seconds, 0 or more' SWITCHYARD_LOCK_WAIT=zz
+prevented variables 'SWITCHYARD_LOCK_WAIT=zz: a whole number of seconds, 0 to 1000000000' SWITCHYARD_LOCK_WAIT=zz
 prevented variables 'SWITCHYARD_LOG_RANKS=zz: one of first, all, nodes' SWITCHYARD_LOG_RANKS=zz
-prevented variables 'SWITCHYARD_COMM_TIMEOUT=0: a whole number of seconds, 1 or more' SWITCHYARD_COMM_TIMEOUT=0 PMI_SIZE=2
+for seconds in 0 2000000000; do
+    prevented variables "SWITCHYARD_COMM_TIMEOUT=$seconds: a whole number of seconds, 1 to 1000000000" SWITCHYARD_COMM_TIMEOUT=$seconds PMI_SIZE=2
+done
 mkdir plugins
 prevented mpi 'OMPI_COMM_WORLD_SIZE is 4' SWITCHYARD_BACKEND_PATH="$here/plugins" OMPI_COMM_WORLD_SIZE=4
 if "$program" backends | grep -q 'switchyard-cpu.so$'; then # else it is part of the program

@@ -33,7 +33,7 @@ SWITCHYARD_LOCK_WAIT=soon
 exits 2 tiny held --resume $same
 says err 'SWITCHYARD_LOCK_WAIT=soon: a whole number of seconds'
 exits 2 env SWITCHYARD_LOCK_WAIT=-1 "$program" train "$top/bench/tiny.run" --run-dir "$here/held" --resume $same --set task.words.train=train.tsv
-says err 'SWITCHYARD_LOCK_WAIT=-1: a whole number of seconds, 0 or more'
+says err 'SWITCHYARD_LOCK_WAIT=-1: a whole number of seconds, 0 to 1000000000'
 unset SWITCHYARD_LOCK_WAIT
 
 # An empty variable is one that is not set.
