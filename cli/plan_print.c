@@ -156,6 +156,7 @@ static void print_memory(const struct plan_report *r)
 static void print_summary(const struct plan_report *r)
 {
     char line[256];
+    int dtype = r->config->model.dtype == SYI_DTYPE_BFLOAT16 ? SY_BF16 : SY_F32; /* of most products */
     syi_rank_describe(r->rank, line, sizeof line);
     cli_print_line(line, 2);
     printf("%llu parameters in %zu tensors, %llu active for a token\n", (unsigned long long)r->parameters,
@@ -165,7 +166,7 @@ static void print_summary(const struct plan_report *r)
         printf("the longest step: no time, %s\n", r->untimed);
     else
         printf("the longest step: %.2g s or more at %.0f GFLOP/s, %.0f GB/s; bench times steps\n", r->seconds,
-               r->machine.f32 * 1e-9, r->machine.copy * 1e-9);
+               bench_peak(&r->machine, dtype) * 1e-9, r->machine.copy * 1e-9);
 }
 
 static void print_step(const struct plan_report *r)
