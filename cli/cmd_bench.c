@@ -71,6 +71,10 @@ static int check_options(const struct cli_options *o, int what)
         cli_error("bench: --pairs counts the measurements of --compare");
         return CLI_USAGE;
     }
+    if (o->pairs > BENCH_PAIRS) {
+        cli_error("bench: --pairs=%d: at most %d", o->pairs, BENCH_PAIRS);
+        return CLI_USAGE;
+    }
     if (cli_world()->backend && (what != STEP || o->compare)) {
         cli_error("bench: only the step of a run file is measured by several processes, without --compare: "
                   "start this without mpirun, with --comm thread --ranks N for several ranks");

@@ -208,6 +208,8 @@ int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
  * of these names, all others keys of the run file. text: borrowed by the launch, changed. */
 int bench_apply(char *text, struct syi_config *config, struct syi_launch *launch,
                 struct sy_error *err) SYI_MUST_CHECK;
+/* pairs: BENCH_PAIRS at most. */
+enum { BENCH_PAIRS = 64 };
 int bench_compare(const struct bench_step_job *first, const struct bench_step_job *second, int pairs,
                   struct bench_out *out, struct sy_error *err) SYI_MUST_CHECK;
 

@@ -10,8 +10,6 @@
 
 #include "cli/bench/bench.h"
 
-enum { MOST_PAIRS = 64 };
-
 /* ---- KEY=VALUE,... ---- */
 
 /* The comma after which the next KEY= begins, or NULL: values may hold commas. */
@@ -107,10 +105,9 @@ static void put_ratio(struct bench_out *out, double *first, double *second, int 
 int bench_compare(const struct bench_step_job *first, const struct bench_step_job *second, int pairs,
                   struct bench_out *out, struct sy_error *err)
 {
-    double seconds[2][MOST_PAIRS], low = INFINITY, high = 0;
+    double seconds[2][BENCH_PAIRS], low = INFINITY, high = 0;
     struct bench_step step[2];
     struct bench_step_job job[2] = {*first, *second};
-    if (pairs > MOST_PAIRS) return syi_error(err, SY_EINVAL, "--pairs=%d: at most %d", pairs, MOST_PAIRS);
     bench_table(out, "pairs");
     for (int i = 0; i < pairs; i++) {
         for (int side = 0; side < 2; side++) {

@@ -223,6 +223,8 @@ says err 'profile belongs to the benchmark of a run file, decode and moe$'
 exits 2 "$program" bench "$tiny_run" --shape 4x5x6
 says err 'shape belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --pairs 3
+exits 2 "$program" bench "$tiny_run" --compare threads=1 --pairs 65
+says err 'pairs=65: at most 64$'
 exits 2 "$program" bench moe --places 3
 says err 'places belongs to gemm'
 exits 2 "$program" bench "$tiny_run" --profile --compare threads=1
