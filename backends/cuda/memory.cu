@@ -25,15 +25,17 @@ static void give_back(void *context, void *memory)
     (void)cudaFree(memory);
 }
 
+/* A run begins with a copy or with this, in any thread of the program: each has a device of its own that it works on. */
 static int sync(void *context)
 {
-    if (of(context)->nccl) return sycuda_nccl_sync(of(context));
-    return report(context, "waiting for the device", cudaStreamSynchronize(of(context)->stream));
+    cudaError_t error = cudaSetDevice(of(context)->device);
+    if (of(context)->nccl) return sycuda_nccl_sync(of(context)); /* it meets what is wrong here again */
+    if (error == cudaSuccess) error = cudaStreamSynchronize(of(context)->stream);
+    return report(context, "waiting for the device", error);
 }
 
 static int copy_async(void *context, void *to, const void *from, uint64_t bytes)
 {
-    /* A run begins with a copy, in any thread of the program: each has a device of its own that it works on. */
     cudaError_t error = cudaSetDevice(of(context)->device);
     /* To memory of the host it returns when the stream has done what was before it, however long that waits for others. */
     int status = error == cudaSuccess && of(context)->nccl ? sycuda_nccl_sync(of(context)) : SY_OK;

@@ -134,7 +134,9 @@ int syi_device_before(struct syi_session *session, const struct syi_bound *bound
 {
     const uint8_t *from = session->segment[SYI_IO];
     uint8_t *to = session->place[SYI_IO];
-    int status = session->options.coherent ? move_whole(session, SYI_PERSIST, 1) : SY_OK;
+    /* The first call of a run tells the backend the thread, which may have worked on another device since. */
+    int status = bound->n_inputs ? SY_OK : syi_device_sync(session);
+    if (!status && session->options.coherent) status = move_whole(session, SYI_PERSIST, 1);
     if (!status && session->options.coherent) status = move_whole(session, SYI_CARRY_SEGMENT, 1);
     for (size_t i = 0; i < bound->n_inputs && !status; i++)
         status = syi_device_copy(session, to + bound->input[i].at, from + bound->input[i].at,

@@ -17,7 +17,8 @@ void syi_device_free(struct syi_session *session);
 int syi_device_snapshot(struct syi_session *session, struct sy_error *err) SYI_MUST_CHECK;
 /* Which parts of io a program's runs move; after the plan. */
 int syi_device_find_moves(struct syi_bound *bound, struct sy_error *err) SYI_MUST_CHECK;
-/* Queues the copies of a program's inputs to the device; queues those of its outputs back and waits for all. */
+/* Queues the copies of a program's inputs to the device, of which there may be none: then it waits for it. Queues those of
+ * its outputs back and waits for all. */
 int syi_device_before(struct syi_session *session, const struct syi_bound *bound);
 int syi_device_after(struct syi_session *session, const struct syi_bound *bound);
 /* One copy, queued, between a place on the host and one on the device. */

@@ -53,7 +53,8 @@ static int run_on_device(struct syi_session *s, int program, char *place)
     const struct syi_bound *bound = &s->bound[program];
     int status = syi_device_before(s, bound);
     if (status) {
-        snprintf(place, SYI_PLACE_TEXT, "%s: copying inputs to the device", bound->program->title);
+        snprintf(place, SYI_PLACE_TEXT, "%s: %s", bound->program->title,
+                 bound->n_inputs ? "copying inputs to the device" : "waiting for the device at its start");
         return status;
     }
     status = run(s, program, place);

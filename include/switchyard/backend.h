@@ -101,6 +101,10 @@ struct sy_kernel {
  * are done one after the other in the order of their calls. `copy` and `sync` return when all that was queued
  * before is done, and may return the failure of any of it.
  *
+ * Calls of a context come from one thread at a time, not always the same. A run of a program begins with copy_async, or with
+ * sync if it has no inputs: a backend whose library goes by the calling thread sets its device there, and in alloc, free,
+ * copy and memory_info, which are called outside of runs.
+ *
  * The run of a kernel reads no host memory but the call, its attributes and its plan, which stay as they were
  * at bind: what changes from step to step (batch, step number, learning rate, position) is in operands. So a
  * kernel queues the same work each time, and that can be captured once and replayed. */

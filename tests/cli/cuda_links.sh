@@ -43,6 +43,28 @@ exits 0 tiny free-order-staged $small --backend cuda --ranks 2 --set reproducibl
 exits 0 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $small $nccl --set mesh.model=2
 says out 'persist, io, carry, scratch and staging'
 
+# ---- a thread with two devices: programs without inputs run on that of their rank, too ----
+# goes_on: three steps more.
+goes_on() {
+    step=$(sed -n 's/^step \([0-9]*\)\/.*/\1/p' moving.out | tail -n 1)
+    eventually grep -q "^step $((step + 3))/" moving.out || fail "$1: $(cat moving.err)"
+}
+# shellcheck disable=SC2086
+start moving $small --backend cuda --set train.log_every=1 --set train.steps=1000000
+eventually grep -q '^step 2/' moving.out
+exits 1 "$program" move moving --set device.index=1 --set memory.budget=1000
+says err 'the run goes on with backend cuda'
+goes_on "after a move to another device that was refused"
+exits 0 "$program" move moving --set device.index=1
+says out 'to cuda (.*device 1) after step'
+goes_on "after a move to another device"
+kill -TERM "$owner"
+ended
+ends moving stopped 3 $?
+# shellcheck disable=SC2086
+exits 0 tiny still $small --backend cpu --set cpu.variant=portable --set train.steps="$(newest moving)"
+[ "$(hash_in out)" = "$(hash_in moving.out)" ] || fail "a training that moved to another device has other weights"
+
 # ---- what cannot be ----
 
 # shellcheck disable=SC2086
