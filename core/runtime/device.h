@@ -61,6 +61,10 @@ struct syi_view {
     struct sy_tensor operand[SY_MAX_IN + SY_MAX_OUT];
     struct sy_call call;
 };
+/* The place on the host where a hook sees temporaries: taken with the first op that it reads, if not before, and given back
+ * when the hook is taken away. SY_ENOMEM: the host has no room for it. */
+int syi_look_take(struct syi_session *session, struct sy_error *err) SYI_MUST_CHECK;
+void syi_look_free(struct syi_session *session);
 /* Waits for the device and makes the view of the op: with values, where the hook reads them, else without data. */
 int syi_look_before(struct syi_session *session, const struct syi_bound *bound, size_t op,
                     struct syi_view *view);

@@ -5,6 +5,8 @@
 
 #include "runtime/device.h"
 
+enum { PAGE = 4096 };
+
 /* Operand i of the op, inputs first; NULL: it is absent. */
 static const struct syi_tensor *operand(const struct syi_bound *bound, size_t at, int i)
 {
@@ -13,13 +15,25 @@ static const struct syi_tensor *operand(const struct syi_bound *bound, size_t at
     return tensor < 0 ? NULL : &bound->program->tensor[tensor];
 }
 
-/* Temporaries have no place on the host until a hook wants to see them. */
-static int take_scratch(struct syi_session *session)
+/* Temporaries have no place on the host until a hook wants to see them. Not zeroed: all that a hook sees is brought. */
+int syi_look_take(struct syi_session *session, struct sy_error *err)
 {
-    if (session->segment[SYI_SCRATCH]) return SY_OK;
-    session->seen_scratch = syi_alloc((size_t)session->plan.bytes[SYI_SCRATCH], &session->failure);
+    uint64_t bytes = session->plan.bytes[SYI_SCRATCH], most = session->options.available;
+    if (!session->device || session->seen_scratch) return SY_OK;
+    if (bytes <= SIZE_MAX && (!most || session->arena_bytes + bytes <= most))
+        session->seen_scratch = syi_take((size_t)bytes, PAGE);
     session->segment[SYI_SCRATCH] = session->seen_scratch;
-    return session->seen_scratch ? SY_OK : SY_ENOMEM;
+    if (session->seen_scratch) return SY_OK;
+    return syi_error(err, SY_ENOMEM,
+                     "the host has no memory for the %llu bytes of temporaries that are on the device",
+                     (unsigned long long)bytes);
+}
+
+void syi_look_free(struct syi_session *session)
+{
+    if (!session->seen_scratch) return;
+    syi_free(session->seen_scratch);
+    session->seen_scratch = session->segment[SYI_SCRATCH] = NULL;
 }
 
 /* Operands [first, end) of the op, between the device and the host. */
@@ -42,7 +56,8 @@ int syi_look_before(struct syi_session *session, const struct syi_bound *bound, 
                     struct syi_view *view)
 {
     const struct syi_op *op = &bound->program->op[at];
-    int n = op->n_in + op->n_out, status = session->hook_reads ? take_scratch(session) : SY_OK;
+    int n = op->n_in + op->n_out,
+        status = session->hook_reads ? syi_look_take(session, &session->failure) : SY_OK;
     if (status) return status;
     view->call = bound->call[at];
     view->call.in = view->operand;

@@ -62,7 +62,7 @@ void syi_session_free(struct syi_session *session)
     syi_free(session->bound);
     syi_free(session->shared);
     syi_device_free(session);
-    syi_free(session->seen_scratch);
+    syi_look_free(session);
     syi_free(session->arena);
     syi_free(session);
 }
@@ -430,6 +430,12 @@ void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg)
     session->hook = hook;
     session->hook_arg = arg;
     session->hook_reads = 1;
+    if (!hook) syi_look_free(session);
+}
+
+int syi_session_room_for_hook(struct syi_session *session, struct sy_error *err)
+{
+    return syi_look_take(session, err);
 }
 
 void syi_session_time(struct syi_session *session, syi_op_hook hook, void *arg)

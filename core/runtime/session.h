@@ -104,6 +104,9 @@ const void *syi_session_snapshot_of(const struct syi_session *session, const str
  * write over outputs before the op. */
 typedef void (*syi_op_hook)(void *arg, int program, size_t op, const struct sy_call *call, int after);
 void syi_session_hook(struct syi_session *session, syi_op_hook hook, void *arg);
+/* Before it, for a caller that can do without a hook: takes the host memory in which one sees the temporaries of a device, else
+ * taken by the first op, whose run then fails where there is none. Given back when the hook is set to NULL. */
+int syi_session_room_for_hook(struct syi_session *session, struct sy_error *err) SYI_MUST_CHECK;
 /* The same for a hook that looks at the clock and at shapes: of device memory it is shown no data. */
 void syi_session_time(struct syi_session *session, syi_op_hook hook, void *arg);
 

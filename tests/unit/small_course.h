@@ -30,16 +30,22 @@ static inline int course_rank(void *arg, const struct syi_rank *rank, struct sy_
     return status;
 }
 
-static inline void course_train(const struct syi_config *config, int ranks, course_fn follow, void *arg)
+static inline void course_train_on(const char *backend, const struct syi_config *config, int ranks,
+                                   course_fn follow, void *arg)
 {
     struct sy_error err = {0};
     struct course_run run = {config, follow, arg};
-    struct syi_launch launch = {.backend = "cpu",
+    struct syi_launch launch = {.backend = backend,
                                 .comm = ranks > 1 ? "thread" : "self",
                                 .ranks = ranks,
                                 .threads = 1,
                                 .config = config};
     cr_assert_eq(syi_launch_run(&launch, course_rank, &run, &err), SY_OK, "%s", err.text);
+}
+
+static inline void course_train(const struct syi_config *config, int ranks, course_fn follow, void *arg)
+{
+    course_train_on("cpu", config, ranks, follow, arg);
 }
 
 /* ---- tensors of an engine ---- */

@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "small_course.h"
 #include "train/engine/bad_tensor.h"
@@ -74,4 +76,70 @@ Test(bad_tensor, of_a_layer)
 Test(bad_tensor, is_none_where_all_is_finite)
 {
     expect_text(NULL, -1, "none, but their norm is not finite");
+}
+
+/* ---- a device, whose temporaries the host has to have room for ---- */
+
+/* Of the thread of a rank: the size of pieces that are watched, whether there are none, and how many are out. */
+static _Thread_local struct {
+    uint64_t bytes;
+    int is_refused, out;
+    void *piece;
+} watched;
+
+static void *take(void *arg, size_t bytes, size_t alignment)
+{
+    void *piece = NULL;
+    (void)arg;
+    if (bytes == watched.bytes && watched.is_refused) return NULL;
+    if (posix_memalign(&piece, alignment, bytes)) return NULL;
+    if (bytes == watched.bytes) watched.piece = piece, watched.out++;
+    return piece;
+}
+
+static void give_back(void *arg, void *piece)
+{
+    (void)arg;
+    if (piece == watched.piece) watched.piece = NULL, watched.out--;
+    free(piece);
+}
+
+/* The second rank has no room at first, and the run goes on; then it has. */
+static int look_twice(void *arg, const struct syi_rank *rank, struct syi_engine *engine,
+                      struct syi_batch *batch, struct sy_error *err)
+{
+    struct course *c = arg;
+    struct syi_session *session = syi_engine_session(engine);
+    int status = SY_OK;
+    batch_fill(batch, 0);
+    spoil(engine, c);
+    status = syi_session_upload(session, SYI_PERSIST, err);
+    watched.bytes = syi_session_plan(session)->bytes[SYI_SCRATCH];
+    for (int round = 0; round < 2 && !status; round++) {
+        watched.is_refused = rank->rank == 1 && !round;
+        status = syi_engine_find_bad(engine, batch, 0, c->text[2 * round + rank->rank], err);
+        cr_expect_eq(watched.out, 0, "rank %d keeps a copy of the device's temporaries", rank->rank);
+    }
+    watched.bytes = 0;
+    return status;
+}
+
+Test(bad_tensor, is_not_looked_for_without_memory_on_the_host)
+{
+    static const struct sy_allocator allocator = {NULL, take, give_back};
+    const char *plugins = getenv("SY_TEST_PLUGINS"), *others = getenv("SWITCHYARD_BACKEND_PATH");
+    char path[2048];
+    struct course c = {.tensor = "decoder/decoder_norm/scale", .expert = -1};
+    if (!plugins || !*plugins) cr_skip_test("this build has no shared libraries");
+    snprintf(path, sizeof path, "%s:%s", plugins, others ? others : "");
+    setenv("SWITCHYARD_BACKEND_PATH", path, 1);
+    cr_assert_eq(sy_allocator_set(&allocator, NULL), SY_OK);
+    struct syi_config config =
+        config_of("model.vocab_size=384", "data.max_input_length=8", "data.max_target_length=6",
+                  "data.batch_size=16", "decode.batch_size=16", "mesh.data=2", NULL);
+    course_train_on("far", &config, 2, look_twice, &c);
+    for (int i = 0; i < 4; i++)
+        cr_expect(strstr(c.text[i], i < 2 ? "not looked for, the host has no memory for the "
+                                          : "decoder/decoder_norm:rms_norm, of layer "),
+                  "text %d: %s", i, c.text[i]);
 }

@@ -135,12 +135,20 @@ static int choose(struct syi_comm *comm, const struct finding *own, char *text, 
     return status;
 }
 
+/* A rank whose host lacks the room says so before any of them runs an op: a training does not end because one cannot look. */
 int syi_engine_find_bad(struct syi_engine *e, const struct syi_batch *batch, int64_t step,
                         char text[SYI_BAD_TEXT], struct sy_error *err)
 {
     struct search s = {.engine = e, .own = {.order = INT64_MAX}};
-    syi_session_hook(e->session, at_op, &s);
-    int status = syi_engine_gradients(e, batch, step, err);
+    struct sy_error lack = {0};
+    int status = syi_session_room_for_hook(e->session, &lack);
+    status = syi_comm_failure(e->rank.comm, &lack, err);
+    if (!status && !lack.code) {
+        syi_session_hook(e->session, at_op, &s);
+        status = syi_engine_gradients(e, batch, step, err);
+    }
     syi_session_hook(e->session, NULL, NULL);
-    return status ? status : choose(e->rank.comm, &s.own, text, err);
+    if (status || !lack.code) return status ? status : choose(e->rank.comm, &s.own, text, err);
+    snprintf(text, SYI_BAD_TEXT, "not looked for, %.500s", lack.text);
+    return SY_OK;
 }
