@@ -8,15 +8,30 @@
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/product.h"
 
+/* Whether it is the device that has failed, not the call. */
+static int is_of_device(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown: return 1;
+    default: return 0;
+    }
+}
+
 int sycuda_fail(const struct sy_host *host, const char *what, cudaError_t error)
 {
     char line[400];
-    int is_memory = error == cudaErrorMemoryAllocation, is_refusal = error == cudaErrorInvalidValue;
     snprintf(line, sizeof line, "%s: CUDA reports \"%s\" (%d)%s", what, cudaGetErrorString(error), (int)error,
-             is_memory || is_refusal
-                 ? ""
-                 : "; if the device does not answer any more, `nvidia-smi` and the kernel's log "
-                   "say why, and --resume goes on from the newest checkpoint");
+             is_of_device(error)
+                 ? "; if the device does not answer any more, `nvidia-smi` and the kernel's log "
+                   "say why, and --resume goes on from the newest checkpoint"
+                 : "");
     host->error(host->arg, line);
     (void)cudaGetLastError(); /* it is told: the next launch would report it once more as its own */
     return error == cudaErrorMemoryAllocation ? SY_ENOMEM : SY_EBACKEND;
@@ -155,6 +170,33 @@ static void close(void *opened)
     free(context);
 }
 
+/* Stands for all kernels: they are compiled for the same devices. */
+__global__ void any_kernel() {}
+
+/* Whether the plugin's kernels run on this device, and as what they were compiled. */
+static int find_code(struct sycuda_context *context, const cudaDeviceProp *properties)
+{
+    char line[400];
+    cudaFuncAttributes code;
+    cudaError_t error = cudaFuncGetAttributes(&code, any_kernel);
+    if (error == cudaSuccess) {
+        context->tensor_cores = properties->major >= 8 && code.ptxVersion >= 80;
+        return SY_OK;
+    }
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
+        error != cudaErrorUnsupportedPtxVersion)
+        return sycuda_fail(context->host, "opening the device", error);
+    snprintf(
+        line, sizeof line,
+        "device %d (%.80s) has compute capability %d.%d, for which the plugin has no kernels: configure with "
+        "NVCC_ARCHITECTURES=%d%d (CUDA reports \"%s\")",
+        context->device, properties->name, properties->major, properties->minor, properties->major,
+        properties->minor, cudaGetErrorString(error));
+    context->host->error(context->host->arg, line);
+    (void)cudaGetLastError();
+    return SY_EUNSUPPORTED;
+}
+
 static int start(struct sycuda_context *context, char *description, size_t bytes)
 {
     cudaDeviceProp properties;
@@ -163,10 +205,9 @@ static int start(struct sycuda_context *context, char *description, size_t bytes
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&context->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return sycuda_fail(context->host, "opening the device", error);
     context->multiprocessors = properties.multiProcessorCount;
-    context->tensor_cores = properties.major >= 8;
     snprintf(description, bytes, "%s, compute capability %d.%d, device %d", properties.name, properties.major,
              properties.minor, context->device);
-    return SY_OK;
+    return find_code(context, &properties);
 }
 
 static int open(const struct sy_host *host, const struct sy_backend_option *options, void **opened,

@@ -34,7 +34,7 @@ __device__ static inline void sycuda_mma(struct sycuda_mma_c &c, const struct sy
         : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
         : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]), "r"(b.pair[1]));
 #    else
-    __trap(); /* never launched there: context->tensor_cores */
+    __trap(); /* never launched as compiled for this: context->tensor_cores */
 #    endif
 #else
     emulated_mma(c.at, a.pair, b.pair);

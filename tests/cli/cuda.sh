@@ -48,6 +48,10 @@ says_same "$reference" "heads of 16 columns without tensor cores"
 exits 0 tiny heads $heads --backend cuda
 tensor=$(hash_in out)
 [ "$tensor" != "$reference" ] || fail "heads of 16 columns: attention does not run on tensor cores"
+# As compiled for devices that have none, though this one has.
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_PTX=75 exits 0 tiny heads-old $heads --backend cuda
+says_same "$reference" "kernels of compute capability 7.5"
 # shellcheck disable=SC2086
 exits 0 tiny heads-ranks $heads --backend cuda --ranks 2 --set mesh.model=2
 [ "$(hash_in out)" = "$tensor" ] || fail "attention on tensor cores depends on the number of ranks"
@@ -197,6 +201,11 @@ one_line_error
 # shellcheck disable=SC2086
 SY_EMULATED_CUDA_BYTES=100000 exits 0 "$program" plan "$top/bench/tiny.run" --set task.words.train="$here/train.tsv" $small --backend cuda
 says out '^  device .* of 0.1 MiB free there: too little; memory.budget'
+# A device that the kernels were not compiled for.
+# shellcheck disable=SC2086
+SY_EMULATED_CUDA_PTX=0 exits 1 tiny none $small --backend cuda
+says err 'compute capability 9.0, for which the plugin has no kernels: configure with NVCC_ARCHITECTURES=90 (CUDA reports "no kernel image'
+one_line_error
 # A driver of an older CUDA.
 # shellcheck disable=SC2086
 SY_EMULATED_CUDA_DRIVER=11040 exits 1 tiny none $small --backend cuda

@@ -2,7 +2,8 @@
 /* Memory, streams, events and graphs of emulation.h. An allocation ends where an unmapped page begins.
  *
  * SY_EMULATED_CUDA_BYTES: the memory of all devices, SY_EMULATED_CUDA_DEVICES: how many there are,
- * SY_EMULATED_CUDA_DRIVER: the version of the driver, SY_EMULATED_CUDA_LOST: the work on streams after so much of it
+ * SY_EMULATED_CUDA_DRIVER: the version of the driver, SY_EMULATED_CUDA_PTX: the compute capability that kernels were
+ * compiled for, 0: none of the device's, SY_EMULATED_CUDA_LOST: the work on streams after so much of it
  * is not done any more, and every call fails, as of a device that is gone. */
 #include <pthread.h>
 #include <stdio.h>
@@ -163,6 +164,7 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaErrorInvalidPitchValue: return "invalid pitch argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
@@ -209,6 +211,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int which)
     properties->multiProcessorCount = 2;
     properties->totalGlobalMem = total_bytes();
     return cudaSuccess;
+}
+
+cudaError_t emulated_attributes(cudaFuncAttributes *attributes)
+{
+    attributes->ptxVersion = (int)setting("SY_EMULATED_CUDA_PTX", 90);
+    return failed(attributes->ptxVersion ? cudaSuccess : cudaErrorNoKernelImageForDevice);
 }
 
 cudaError_t cudaSetDevice(int which)

@@ -183,12 +183,22 @@ enum cudaError_t {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidPitchValue = 12,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorInvalidDeviceFunction = 98,
     cudaErrorInvalidDevice = 101,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorNvlinkUncorrectable = 220,
+    cudaErrorUnsupportedPtxVersion = 222,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorHardwareStackError = 714,
+    cudaErrorIllegalInstruction = 715,
     cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
-    cudaErrorStreamCaptureUnjoined = 904
+    cudaErrorStreamCaptureUnjoined = 904,
+    cudaErrorUnknown = 999
 };
 struct emulated_stream;
 struct emulated_graph;
@@ -207,6 +217,10 @@ struct cudaDeviceProp {
     size_t totalGlobalMem;
 };
 
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaDriverGetVersion(int *version);
@@ -214,6 +228,11 @@ cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t emulated_attributes(cudaFuncAttributes *attributes);
+template <class T> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T *)
+{
+    return emulated_attributes(attributes);
+}
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t emulated_malloc(void **memory, size_t bytes);
 template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t bytes)
