@@ -38,7 +38,7 @@ static int copy_async(void *context, void *to, const void *from, uint64_t bytes)
 {
     cudaError_t error = cudaSetDevice(of(context)->device);
     /* To memory of the host it returns when the stream has done what was before it, however long that waits for others. */
-    int status = error == cudaSuccess && of(context)->nccl ? sycuda_nccl_sync(of(context)) : SY_OK;
+    int status = of(context)->nccl ? sycuda_nccl_sync(of(context)) : SY_OK;
     if (status) return status;
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, of(context)->stream);

@@ -23,7 +23,7 @@ struct sycuda_nccl {
     cudaStream_t stream; /* of all groups: members start theirs in one order */
     struct group *groups;
     double patience; /* seconds to wait for the other ranks */
-    int lost;        /* 1: a rank did not come, and communicators are ended without it */
+    int lost;        /* 1: a rank did not come or the device failed: communicators end without the others */
 };
 
 struct group {
@@ -193,9 +193,13 @@ static int group_new(void *opened, const void *id, int rank, int n, void **handl
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&group->before, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&group->after, cudaEventDisableTiming);
     int status = report_cuda(context, "making events", error);
-    if (!status)
-        status = report(context, "joining the devices of a group (two ranks cannot share one)",
-                        nccl->CommInitRank(&group->comm, n, given, rank));
+    if (!status) {
+        ncclResult_t joined = nccl->CommInitRank(&group->comm, n, given, rank);
+        const char *hint = joined == ncclInvalidUsage ? " (two ranks cannot share one)" : "";
+        char what[80];
+        snprintf(what, sizeof what, "joining the devices of a group%s", hint);
+        status = report(context, what, joined);
+    }
     if (status) group->comm = nullptr; /* NCCL has freed it */
     if (status)
         group_free(context, group);
@@ -293,8 +297,9 @@ static void *end_group(void *opened)
     return nullptr;
 }
 
-/* What is queued waits on the device for ranks that do not come: without the communicators it ends. Each is ended in a thread
- * of its own, for NCCL returns only when no graph has collectives of it any more, and the host frees graphs after this. */
+/* What is queued waits on the device for ranks that do not come, or for ever if the device is gone: without the communicators it
+ * ends. Each is ended in a thread of its own, for NCCL returns only when no graph has collectives of it any more, and the host
+ * frees graphs after this. */
 static int give_up(struct sycuda_context *context, int status)
 {
     struct sycuda_nccl *nccl = context->nccl;
@@ -314,7 +319,9 @@ int sycuda_nccl_sync(struct sycuda_context *context)
     char late[200];
     for (int looks = 1;; looks++) {
         cudaError_t error = cudaStreamQuery(context->stream);
-        if (error != cudaErrorNotReady) return report_cuda(context, "waiting for the device", error);
+        if (error == cudaSuccess) return SY_OK;
+        if (error != cudaErrorNotReady)
+            return give_up(context, report_cuda(context, "waiting for the device", error));
         double waited = now() - begin;
         if (waited < SPIN) {
             sched_yield();

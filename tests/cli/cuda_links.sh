@@ -72,6 +72,10 @@ SY_EMULATED_CUDA_DEVICES=1 exits 1 tiny none $small $nccl
 says err 'two ranks cannot share one.*NCCL reports "invalid usage"'
 one_line_error
 # shellcheck disable=SC2086
+SY_EMULATED_NCCL_ABSENT=-1 exits 1 tiny none $small $nccl
+says err 'joining the devices of a group: NCCL reports "remote process'
+one_line_error
+# shellcheck disable=SC2086
 SY_EMULATED_NCCL_MISSING=1 exits 1 tiny none $small $nccl
 says err 'NCCL cannot be used.*collectives = staged'
 one_line_error
@@ -81,7 +85,7 @@ for seconds in abc 0 -1 5s; do
     says err "SWITCHYARD_COMM_TIMEOUT=$seconds: a whole number of seconds, 1 to 1000000000"
     one_line_error
 done
-# One that is there no more: the others do not wait for ever.
+# One that is there no more: the others do not wait for ever, nor what ends the links.
 # shellcheck disable=SC2086
 SWITCHYARD_COMM_TIMEOUT=5 SY_EMULATED_CUDA_LOST=500 exits 1 tiny lost $small $nccl
 one_line_error

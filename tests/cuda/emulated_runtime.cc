@@ -236,6 +236,11 @@ void emulated_lose()
     lost = true;
 }
 
+bool emulated_is_lost()
+{
+    return lost;
+}
+
 void emulated_hang(int which, bool now)
 {
     waits[which] = now;

@@ -268,6 +268,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 int emulated_device();
 /* Says that what was launched has failed: the next calls return it, as those of a device that is gone. */
 void emulated_lose();
+/* Whether that is so. */
+bool emulated_is_lost();
 /* Says that the work of a device waits for others from here on: what is queued behind is not done, and what would wait for it
  * ends the test, until it waits no more. */
 void emulated_hang(int device, bool waits);

@@ -5,7 +5,8 @@
  * does not come within SWITCHYARD_COMM_TIMEOUT seconds, the devices of the others wait for it until the communicator is
  * aborted. A communicator ends when no graph has collectives of it any more, as in the library.
  *
- * SY_EMULATED_NCCL_ABSENT: rank 1 of a communicator comes to so many collectives of the process and to none after them. */
+ * SY_EMULATED_NCCL_ABSENT: rank 1 of a communicator comes to so many collectives of the process and to none after them; -1: ranks
+ * do not find each other. */
 #include "tests/cuda/emulation.h"
 
 #include <stdio.h>
@@ -80,9 +81,10 @@ bool meet(clique *c)
                                [&] { return c->meeting != mine; });
 }
 
+const char *const absent = getenv("SY_EMULATED_NCCL_ABSENT");
+
 bool comes(const ncclComm *comm)
 {
-    static const char *const absent = getenv("SY_EMULATED_NCCL_ABSENT");
     static std::atomic<long> collectives;
     return !absent || comm->rank != 1 || collectives.fetch_add(1) < atol(absent);
 }
@@ -166,6 +168,18 @@ void wait_for_graphs(const ncclComm *comm)
     }
 }
 
+ncclResult_t end(ncclComm_t comm)
+{
+    wait_for_graphs(comm);
+    std::lock_guard<std::mutex> lock(mutex);
+    if (--comm->all->members == 0) {
+        cliques.erase(comm->id);
+        delete comm->all;
+    }
+    delete comm;
+    return ncclSuccess;
+}
+
 /* The group of sends and receives that this thread makes. */
 struct making {
     int open = 0;
@@ -222,6 +236,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank
     uint64_t number;
     memcpy(&number, &id, sizeof number);
     if (!number || rank < 0 || rank >= n) return ncclInvalidArgument;
+    if (absent && atol(absent) < 0) return ncclRemoteError;
     mutex.lock();
     clique *&c = cliques[number];
     if (!c) c = new clique();
@@ -237,26 +252,24 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank
         for (size_t k = 0; k < i; k++)
             if (all->devices[i] == all->devices[k]) error = ncclInvalidUsage;
     if (error != ncclSuccess) (void)meet(all); /* all have looked */
-    if (error != ncclSuccess) (void)ncclCommDestroy(*comm);
+    if (error != ncclSuccess) (void)end(*comm);
     return error;
 }
 
+/* The library waits for what is queued on a device that is gone; a test, not. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    wait_for_graphs(comm);
-    std::lock_guard<std::mutex> lock(mutex);
-    if (--comm->all->members == 0) {
-        cliques.erase(comm->id);
-        delete comm->all;
+    if (emulated_is_lost()) {
+        fprintf(stderr, "NCCL emulation: a communicator of a device that is gone is not aborted\n");
+        abort();
     }
-    delete comm;
-    return ncclSuccess;
+    return end(comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     emulated_hang(comm->device, false);
-    return ncclCommDestroy(comm);
+    return end(comm);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *error)
