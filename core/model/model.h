@@ -92,6 +92,7 @@ static inline int64_t syi_input_rows(const struct syi_shape *shape)
 struct syi_places {
     int64_t slots;  /* places of all experts and groups */
     int64_t tokens; /* routed or not, padding included */
+    int64_t groups;
 };
 
 /* A program, and what recording it showed besides. */

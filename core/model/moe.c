@@ -94,7 +94,8 @@ static void note_layer(struct syi_build *b, const struct syi_routed *r, const st
     layer->decoder = router->decoder;
     layer->type = router->type;
     layer->bias = r->bias < 0 ? -1 : (int64_t)b->p->tensor[r->bias].of;
-    b->places[router->decoder] = (struct syi_places){groups->slots, groups->count * groups->tokens};
+    b->places[router->decoder] =
+        (struct syi_places){groups->slots, groups->count * groups->tokens, groups->count};
 }
 
 /* Whether the tokens of all experts are in one buffer without gaps: it takes a place for each choice where

@@ -3,7 +3,7 @@
  * changes no bit; one expert is a dense layer. Single ops: test_gradients.c; decoding: test_decode.c. */
 #include "config.h"
 
-#include "small_model.h"
+#include "small_course.h"
 
 /* ---- the gradient program against finite differences ---- */
 
@@ -173,6 +173,53 @@ Test(model, microbatches_add_up)
     free(of_b);
     free(of_both);
     model_close(&model);
+}
+
+/* Microbatches whose groups are of tokens, in the order in which they run. */
+struct addresses {
+    const struct sy_tensor *rng; /* of the microbatch at hand */
+    int64_t next;                /* behind the groups of those before */
+    int seen;
+};
+
+/* What is dropped and jittered in a group has its address: no microbatch may have one of another. */
+static void look_at_addresses(void *arg, int program, size_t op, const struct sy_call *call, int after)
+{
+    struct addresses *a = arg;
+    const int64_t *rng = a->rng->data;
+    (void)program;
+    (void)op;
+    if (after || call->op != SY_OP_REGROUP) return;
+    if (rng[SY_RNG_GROUP0] > 0)
+        cr_assert(rng[SY_RNG_GROUP0] >= a->next && rng[SY_RNG_ROW0] >= a->next,
+                  "groups from %lld on, rows from %lld on, after %lld groups", (long long)rng[SY_RNG_GROUP0],
+                  (long long)rng[SY_RNG_ROW0], (long long)a->next);
+    else if (call->out[0].dim[0] > a->next)
+        a->next = call->out[0].dim[0];
+    a->seen += rng[SY_RNG_GROUP0] > 0;
+}
+
+static int follow_addresses(void *arg, const struct syi_rank *rank, struct syi_engine *engine,
+                            struct syi_batch *batch, struct sy_error *err)
+{
+    struct addresses *a = arg;
+    struct syi_step_result result;
+    (void)rank;
+    a->rng = syi_session_find_any(syi_engine_session(engine), SYI_ROLE_RNG, 0);
+    syi_session_hook(syi_engine_session(engine), look_at_addresses, a);
+    batch_fill(batch, 1);
+    return syi_engine_step(engine, batch, 0, 1.0, &result, err);
+}
+
+Test(model, microbatches_of_groups_of_tokens_have_random_numbers_of_their_own)
+{
+    struct addresses a = {0};
+    struct syi_config config =
+        config_of("moe.group_by=tokens", "moe.num_experts=16", "moe.jitter_noise=0.1", "data.batch_size=16",
+                  "train.microbatches=2", "data.max_input_length=8", "data.max_target_length=6", NULL);
+    course_train(&config, 1, follow_addresses, &a);
+    cr_assert_gt(a.next, 8, "no more groups than rows: this proves little");
+    cr_assert_gt(a.seen, 0);
 }
 
 /* ---- padding ---- */

@@ -141,10 +141,11 @@ static void put_norms(struct syi_engine *e, const struct syi_norms *norms)
 static void put_rng(struct syi_engine *e, int64_t step, int64_t microbatch)
 {
     if (!e->rng) return;
-    int64_t *rng = e->rng->data;
+    int64_t *rng = e->rng->data, rows = e->train_rows;
+    if (e->groups > rows) rows = e->groups; /* jitter takes groups for rows */
     rng[SY_RNG_SEED] = e->config.train.seed;
     rng[SY_RNG_STEP] = step;
-    rng[SY_RNG_ROW0] = microbatch * e->train_rows;
+    rng[SY_RNG_ROW0] = microbatch * rows;
     rng[SY_RNG_GROUP0] = microbatch * e->groups;
 }
 

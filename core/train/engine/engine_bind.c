@@ -124,11 +124,18 @@ static int same_input(const struct syi_engine *e, int bucket)
     return bucket;
 }
 
+static void count_groups(struct syi_engine *e, const struct syi_places places[2])
+{
+    for (int stack = 0; stack < 2; stack++)
+        if (places[stack].groups > e->groups) e->groups = places[stack].groups;
+}
+
 static int add_bucket(struct syi_engine *e, int i, struct sy_error *err)
 {
     int *program = e->bound[i].program, status = SY_OK, twin = same_input(e, i);
     for (int w = 0; w < SYI_WHICH_COUNT; w++) program[w] = -1;
     if (e->use & SYI_USE_TRAIN) status = add(e, SYI_GRAD_FIRST, i, &program[SYI_GRAD_FIRST], err);
+    count_groups(e, e->bound[i].places);
     if (!status && (e->use & SYI_USE_TRAIN) && e->config.train.microbatches > 1)
         status = add(e, SYI_GRAD_NEXT, i, &program[SYI_GRAD_NEXT], err);
     if (!status && (e->use & SYI_USE_EVAL)) status = add(e, SYI_EVAL, i, &program[SYI_EVAL], err);
@@ -337,8 +344,6 @@ static int make(const struct syi_config *config, const struct syi_rank *rank, in
     e->n_buckets = syi_engine_buckets(config, e->bucket);
     e->train_rows = config->data.batch_size / config->train.microbatches;
     e->eval_rows = syi_config_decode_rows(config);
-    struct syi_shape shape = syi_engine_shape(e, 0, SYI_GRAD_FIRST);
-    e->groups = shape.rows / syi_group_rows(&e->config, &shape, 1);
     int status = check_weights(e, plan_only, err);
     if (!status) status = syi_loss_factor_parse(&e->factor, config->loss.loss_normalizing_factor, err);
     if (!status) status = check_examples(e, err);

@@ -50,7 +50,7 @@ struct syi_engine {
     int stale_kept;                /* 1: and not by the update, which makes the copies that training reads */
     double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
-    int64_t groups;                /* routing groups of a microbatch */
+    int64_t groups;                /* routing groups of a microbatch, the most of any bucket */
     /* (parameters, SYI_WEIGHT_METRICS) of SYI_UPDATE_METRICS; NULL: there is none */
     const struct sy_tensor **weight;
     struct syi_layer_tensors *moe; /* (n_moe) by the layers of the model */
