@@ -19,7 +19,8 @@ struct lookup {
     struct syi_eval_files files;
     struct syi_eval_result result[SYI_CONFIG_PARTS]; /* of rank 0 */
     double score, score_alone; /* of all targets of the first task, together and one by one */
-    int64_t targets;
+    double score_per_token;    /* of each target, added up */
+    int64_t targets, items;
     struct syi_metric_sink sink; /* arg NULL: no sink */
     char example[8][300], prediction[8][300];
     int n_examples;
@@ -103,7 +104,11 @@ static int score_targets(struct lookup *l, struct syi_engine *engine, struct syi
     for (int32_t i = 0; !status && i < e->loss.n_batches; i++) {
         status = syi_eval_batches_fetch(&e->loss, i, &e->batch, err);
         if (!status) status = syi_engine_score(engine, &e->batch, score, err);
-        for (int32_t row = 0; !status && row < e->batch.n_real; row++) l->score += score[row];
+        for (int32_t row = 0; !status && row < e->batch.n_real; row++) {
+            l->score += score[row];
+            l->score_per_token += score[row] / e->batch.target_lengths[row];
+            l->items++;
+        }
         l->targets += e->batch.n_target_tokens;
     }
     for (int32_t i = 0; !status && i < e->data->items.n_items; i++) {
@@ -210,7 +215,8 @@ Test(evaluate, without_metrics_nothing_is_decoded)
     syi_eval_files_free(&l.files);
 }
 
-/* Loss without smoothing and z-loss is the scores' sum, whatever the batch a target is scored in. */
+/* Loss without smoothing and z-loss is the scores' mean over tokens, or over each target's mean, whatever the batch
+ * a target is scored in. */
 Test(evaluate, scores_are_the_loss)
 {
     static struct lookup l, plain;
@@ -220,6 +226,7 @@ Test(evaluate, scores_are_the_loss)
     run(&l, 1, (const char *const[]){"loss.loss_normalizing_factor=AVERAGE_PER_SEQUENCE", NULL});
     cr_assert_eq(l.score, plain.score); /* z-loss, smoothing and weights of the loss are not in it */
     cr_assert_gt(value(&l.result[0], "z_loss"), 0);
+    cr_assert_float_eq(l.score_per_token / (double)l.items, -value(&l.result[0], "cross_entropy"), 1e-5);
     syi_eval_files_free(&l.files);
     syi_eval_files_free(&plain.files);
 }

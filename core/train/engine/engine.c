@@ -380,7 +380,6 @@ int syi_engine_eval(struct syi_engine *e, const struct syi_batch *batch, struct 
     sums->z_sum += get_scalar(e->output[SYI_STEP_Z_LOSS]);
     sums->smoothing_sum += get_scalar(e->output[SYI_STEP_SMOOTHING]);
     sums->correct_sum += get_scalar(e->output[SYI_STEP_CORRECT]);
-    sums->target_tokens += batch->n_target_tokens;
     sums->weighted += norms.weighted;
     e->places = bound->eval_places;
     e->real[0] = (int64_t)norms.input;

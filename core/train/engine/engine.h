@@ -131,9 +131,9 @@ struct syi_eval_layer {
 /* Sums over the batches of an evaluation. */
 struct syi_eval_sums {
     double loss_sum, z_sum, smoothing_sum,
-        correct_sum;                 /* loss_sum: z-loss and what label smoothing adds included */
-    int64_t target_tokens, weighted; /* targets; those of nonzero weight */
-    struct syi_eval_layer *layer;    /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
+        correct_sum;              /* loss_sum: z-loss and what label smoothing adds included */
+    int64_t weighted;             /* targets of nonzero weight */
+    struct syi_eval_layer *layer; /* [syi_engine_moe_layers], the caller's; NULL: not wanted */
     /* T5X's values of its batches, added up: of the loss as each batch divides it, and what counts the batch */
     double value[SYI_STEP_VALUES];
     int packed;

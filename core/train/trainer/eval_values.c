@@ -35,9 +35,11 @@ const double *syi_eval_result_find(const struct syi_eval_result *result, const c
 
 /* ---- from sums ---- */
 
+/* Over the targets, each as much as its loss weight. */
 static double per_target(const struct syi_eval_sums *sums, double sum)
 {
-    return sums->target_tokens ? sum / (double)sums->target_tokens : NAN;
+    double weights = sums->value[SYI_STEP_WEIGHT_SUM];
+    return weights > 0 ? sum / weights : NAN;
 }
 
 void syi_eval_loss(const struct syi_eval_sums *sums, struct syi_eval_result *result)
