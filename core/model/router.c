@@ -149,7 +149,7 @@ static struct padding padding_of(const struct syi_build *b, const struct syi_rou
     struct padding p = {-1, -1, -1};
     int all = syi_compat(c, c->moe.router_loss_tokens),
         ignored = !syi_compat(c, c->moe.ignore_padding_tokens);
-    if (!all) p.losses = router->mask;
+    if (!all && ignored) p.losses = router->mask; /* else over all that is routed */
     if (ignored) p.hidden = router->mask;
     if (ignored && all) p.zeroed = router->mask;
     return p;
@@ -179,14 +179,15 @@ static int expert_bias(struct syi_build *b)
     return syi_build_param(b, "router/expert_bias", 1, &c->moe.num_experts, &axis, SYI_INIT_EXPERT_BIAS, 0);
 }
 
-/* bias: syi_routed's. The scatter router of flaxformer hands padding, whose probabilities are 0, to the first
- * experts. */
+/* bias: syi_routed's. Routers of flaxformer but for the masked one hand padding, whose probabilities are 0, to the
+ * first experts: so they do here where T5X's arithmetic is asked for, and not for the sake of an average. */
 static struct syi_routing choose(struct syi_build *b, int probabilities, int bias,
                                  const struct syi_router *router, const struct padding *padding,
                                  const struct syi_groups *g)
 {
     const struct syi_config *c = b->config;
-    int quirk = padding->zeroed >= 0 && router->type != SYI_ROUTER_TOKENS_CHOOSE_MASKED;
+    int quirk = c->run.compat == SYI_COMPAT_T5X && padding->zeroed >= 0 &&
+                router->type != SYI_ROUTER_TOKENS_CHOOSE_MASKED;
     int mask = quirk ? -1 : padding->hidden;
     if (router->type == SYI_ROUTER_EXPERTS_CHOOSE_MASKED) {
         struct sy_attr_route_experts attr = {g->group_rows, g->capacity, g->capacity_factor,

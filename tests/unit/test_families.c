@@ -198,3 +198,45 @@ Test(families, padding_takes_no_place_of_a_row_from_a_token)
     model_close(&a);
     model_close(&b);
 }
+
+/* ---- what the router's losses are averaged over ---- */
+
+/* Padding that is routed is counted among what experts were chosen by, so the losses are means over it, too: over real
+ * tokens alone they grew with it. */
+Test(families, losses_of_routers_are_means_over_what_is_routed)
+{
+    static const char *const names[] = {"auxiliary_loss", "router_z_loss"};
+    struct syi_config config = config_of("moe.ignore_padding_tokens=false", NULL);
+    struct syi_config all = config_of("moe.ignore_padding_tokens=false", "moe.router_loss_tokens=all", NULL);
+    struct model a, b;
+    family_open(&a, &config);
+    family_open(&b, &all);
+    cr_assert_eq(loss_of(&a), loss_of(&b));
+    for (size_t i = 0; i < SYI_COUNT(names); i++) {
+        cr_assert_gt(ms_get(ms_tensor(&a.m, names[i]), 0), 0);
+        cr_expect_eq(ms_get(ms_tensor(&a.m, names[i]), 0), ms_get(ms_tensor(&b.m, names[i]), 0), "%s",
+                     names[i]);
+    }
+    model_close(&a);
+    model_close(&b);
+}
+
+/* An average, not the routing; places are so few that padding would take those of tokens. */
+Test(families, losses_over_all_tokens_route_as_those_over_real_ones)
+{
+    static const char *const routers[] = {"moe.router_type=tokens_choose_scatter",
+                                          "moe.router_type=experts_choose_masked"};
+    for (size_t i = 0; i < SYI_COUNT(routers); i++) {
+        struct syi_config real = config_of(routers[i], "moe.decoder_router_type=tokens_choose_scatter",
+                                           "moe.train_capacity_factor=0.5", NULL);
+        struct syi_config all = real;
+        struct sy_error err = {0};
+        struct model a, b;
+        cr_assert_eq(syi_config_set(&all, "moe.router_loss_tokens=all", &err), SY_OK, "%s", err.text);
+        family_open(&a, &real);
+        family_open(&b, &all);
+        cr_expect_eq(loss_of(&a), loss_of(&b), "%s", routers[i]);
+        model_close(&a);
+        model_close(&b);
+    }
+}
