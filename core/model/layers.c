@@ -32,6 +32,15 @@ static uint32_t batch_leaves(const struct syi_config *c, const struct syi_shape 
     return leaves(shape->rows, shape->shortest_length, c->reproducible.blocks, min_leaf(c));
 }
 
+/* Of the axis inside dense MLPs, that of shared experts among them: leaves of both. */
+static uint32_t mlp_leaves(const struct syi_config *c)
+{
+    int64_t shared = c->moe.num_experts ? c->moe.num_shared_experts * expert_mlp_dim(c) : 0;
+    uint32_t n = leaves(c->model.d_ff, 1, c->reproducible.blocks, min_leaf(c));
+    while (shared % n) n /= 2;
+    return n;
+}
+
 void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint32_t count[SYI_AXIS_COUNT])
 {
     int64_t most = c->reproducible.blocks, least = min_leaf(c);
@@ -39,7 +48,7 @@ void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint3
     count[SYI_AXIS_BATCH] = batch_leaves(c, shape);
     count[SYI_AXIS_GROUP] = count[SYI_AXIS_EXPERT_GROUP] = count[SYI_AXIS_BATCH];
     count[SYI_AXIS_HEADS] = leaves(c->model.num_heads, c->model.head_dim, most, least);
-    count[SYI_AXIS_MLP] = leaves(c->model.d_ff, 1, most, least);
+    count[SYI_AXIS_MLP] = mlp_leaves(c);
     count[SYI_AXIS_EXPERT_MLP] = leaves(expert_mlp_dim(c), 1, most, least);
     count[SYI_AXIS_VOCAB] = leaves(c->model.vocab_size, 1, most, least);
     count[SYI_AXIS_EMBED] = leaves(c->model.d_model, 1, most, least);

@@ -222,6 +222,19 @@ Test(model, microbatches_of_groups_of_tokens_have_random_numbers_of_their_own)
     cr_assert_gt(a.seen, 0);
 }
 
+/* ---- leaves ---- */
+
+/* The axis of dense MLPs is that of the shared experts, too, of whose 6 columns 8 leaves would not be equal. */
+Test(model, leaves_divide_the_width_of_shared_experts)
+{
+    struct syi_config config = config_of("model.d_ff=64", "moe.expert_mlp_dim=6", "moe.num_shared_experts=1",
+                                         "reproducible.blocks=8", "reproducible.min_leaf=1", NULL);
+    struct model model;
+    model_open(&model, &config, shape_of(4, 6, 5), 0);
+    model_add(&model, SYI_GRAD_FIRST);
+    model_close(&model);
+}
+
 /* ---- padding ---- */
 
 static void run_padded(struct model *model, const struct syi_config *config, struct syi_shape shape,
