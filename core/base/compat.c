@@ -21,7 +21,8 @@ static const struct syi_compat_row table[] = {
     {"moe.router_loss_tokens", "real: router losses are means over real tokens",
      "all: means over all tokens, padding included (routing.py _load_balancing_loss, _router_z_loss)"},
     {"loss.padding_targets", "ignored: padding is never a target",
-     "trained: padding is a target where loss_normalizing_factor is none or a number (losses.py)"},
+     "trained: padding is a target where loss_normalizing_factor is none or a number (losses.py), of batches without "
+     "loss weights; those of a run's files have them, as seqio's, so it changes nothing there"},
     {"train.microbatch_normalizer", "batch: N microbatches give the gradient of the whole batch",
      "microbatch: each is divided by its own tokens and the gradients are added (trainer.py)"},
     {"action.NAME.compare", "best: an evaluation that is no better than the best so far counts",

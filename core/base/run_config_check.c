@@ -134,6 +134,28 @@ static int check_capacity(const struct syi_config *config, struct sy_error *err)
         moe->expert_capacity, instead);
 }
 
+/* What would be ignored beside what is routed, and how. */
+static int check_groups(const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_moe_part *moe = &config->moe;
+    if (moe->num_experts == 0) return SY_OK;
+    if (syi_compat(config, moe->group_by) && moe->group_rows)
+        return syi_error(err, SY_EINVAL,
+                         "moe.group_rows = %" PRId64
+                         " is of groups of rows, and moe.group_by is tokens: leave it out, such groups "
+                         "take moe.max_group_size; or set moe.group_by = \"rows\"",
+                         moe->group_rows);
+    const char *real = moe->capacity_tokens == SYI_TOKENS_REAL      ? "capacity_tokens"
+                       : moe->router_loss_tokens == SYI_TOKENS_REAL ? "router_loss_tokens"
+                                                                    : NULL;
+    if (!real || !syi_compat(config, moe->ignore_padding_tokens)) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "moe.%s = \"real\": moe.ignore_padding_tokens is false, so padding is routed and counts as "
+        "tokens do: leave the first out, or set moe.ignore_padding_tokens = true",
+        real);
+}
+
 static int check_routers(const struct syi_config *config, struct sy_error *err)
 {
     static const char *const key[2] = {"router_type", "decoder_router_type"};
@@ -499,10 +521,19 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_ids,       check_positions, check_sparse_layers,
-                                      check_capacity,  check_routers,   check_batch,
-                                      check_gradients, check_places,    check_buckets,
-                                      check_loss,      check_factors,   syi_config_check_optimizers,
+    static const check_fn checks[] = {check_ids,
+                                      check_positions,
+                                      check_sparse_layers,
+                                      check_capacity,
+                                      check_groups,
+                                      check_routers,
+                                      check_batch,
+                                      check_gradients,
+                                      check_places,
+                                      check_buckets,
+                                      check_loss,
+                                      check_factors,
+                                      syi_config_check_optimizers,
                                       check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

@@ -89,8 +89,8 @@ static inline int32_t syi_vocabulary_sentinel(const struct syi_vocabulary *vocab
  * memory is short; bytes, words and characters do not allocate. */
 int syi_vocabulary_encode(const struct syi_vocabulary *vocabulary, struct syi_span text, int32_t *ids,
                           size_t capacity, size_t *n, struct sy_error *err) SYI_MUST_CHECK;
-/* Appends the text of ids up to the first end token. Ids that have none (padding; of bytes and characters, all special
- * and extra ones and those out of range) are left out, others out of range are unknown. Bytes come out as they are:
+/* Appends the text of ids up to the first end token. Ids that have none (padding; of bytes, all special and
+ * extra ones and those out of range) are left out, others out of range are unknown. Bytes come out as they are:
  * what a model says need not be UTF-8 (syi_utf8_drop_invalid gives seqio's string). Memory running out is seen by
  * syi_text_status. */
 void syi_vocabulary_decode(const struct syi_vocabulary *vocabulary, const int32_t *ids, size_t n,
