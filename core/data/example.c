@@ -31,6 +31,7 @@ static int choose_piece(struct syi_example_form *form, struct sy_error *err)
         return SY_OK;
     }
     int status = syi_span_lengths(&form->shape, form->max_input, &form->piece, &targets, err);
+    if (form->piece > SYI_MAX_LENGTH) form->piece = SYI_MAX_LENGTH; /* what the index has bits for */
     for (; !status && form->piece >= LEAST_PIECE; form->piece--) {
         syi_example_lengths(form, (struct syi_example_size){form->piece, 0}, 0, &input, &target);
         if (input <= form->max_input && target <= form->max_target) return SY_OK;

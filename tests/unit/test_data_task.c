@@ -2,6 +2,7 @@
 /* Loading TSV tasks: what is legal, what is refused and where, and grouping by input. */
 #include "config.h"
 
+#include "data/batch.h" /* SYI_MAX_LENGTH */
 #include "data/task.h"
 #include "data_support.h"
 
@@ -131,6 +132,18 @@ Test(data_task, skips_with_file_and_line)
     syi_task_free(&task);
     free(config);
     remove_path(path);
+}
+
+/* Short inputs of longer text: the index has 20 bits for the tokens of a piece. */
+Test(data_task, pieces_are_no_longer_than_the_index_can_say)
+{
+    struct syi_config *config = tsv_config("task.tsv", 750000, SYI_MAX_LENGTH);
+    struct syi_example_form form;
+    cr_assert(syi_config_set(config, "task.t.objective=span_corruption", NULL) == SY_OK);
+    cr_assert(syi_config_set(config, "task.t.noise_density=0.5", NULL) == SY_OK);
+    cr_assert(syi_example_form_make(&form, config, &config->task.part[0], NULL, NULL) == SY_OK);
+    cr_assert_eq(form.piece, SYI_MAX_LENGTH);
+    free(config);
 }
 
 Test(data_task, nothing_but_bad_records)
