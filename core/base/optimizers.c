@@ -48,14 +48,20 @@ int syi_optimizer_takes(int optimizer, const char *key)
     return find_key(always, key) || find_key(table[optimizer].keys, key);
 }
 
-void syi_optimizers_settle(struct syi_config *config)
+int syi_optimizer_is_given(const struct syi_config *config)
 {
     const struct syi_option *option = syi_optimizer_kind()->options;
-    int name = 0, moves = 0;
+    int name = 0;
     while (strcmp(option[name].name, "name") != 0) name++;
+    return config->optimizer.given >> name & 1;
+}
+
+void syi_optimizers_settle(struct syi_config *config)
+{
+    int moves = 0;
     for (int i = 1; i < config->optimizer.n; i++)
         moves |= config->optimizer.part[i].name != SYI_OPTIMIZER_NONE;
-    if (moves && !(config->optimizer.given >> name & 1)) config->optimizer.part[0].name = SYI_OPTIMIZER_NONE;
+    if (moves && !syi_optimizer_is_given(config)) config->optimizer.part[0].name = SYI_OPTIMIZER_NONE;
 }
 
 /* A number that is auto is the optimizer's. */

@@ -18,6 +18,8 @@ int syi_optimizer_takes(int optimizer, const char *key); /* whether the key mean
 /* Beside named optimizers that move parameters the others stay as they are, as under T5X's MultiOptimizer, where
  * optimizer.name was not set: it becomes none. */
 void syi_optimizers_settle(struct syi_config *config);
+/* Whether optimizer.name was set, to whatever value. */
+int syi_optimizer_is_given(const struct syi_config *config);
 /* Part i of the configuration with the optimizer's own values in place of "auto". */
 struct syi_optimizer_part syi_optimizer_resolve(const struct syi_config *config, int i);
 /* Whether a mask takes that name: the first pattern that matches decides, one after '!' excludes; none: no. */

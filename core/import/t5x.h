@@ -109,8 +109,8 @@ int syi_t5x_add_state(struct syi_import *import, const struct syi_t5x_checkpoint
 /* Sets a key of import->config; a value that is out of range is SY_EUNSUPPORTED and the message names the folder. */
 int syi_t5x_set(struct syi_import *import, const char *key, const char *value,
                 struct sy_error *err) SYI_MUST_CHECK;
-/* Appends "key = value, ..." of what belongs to a model and stands in T5X's gin files alone. */
-int syi_t5x_unsaid(const struct syi_config *config, struct syi_text *text,
+/* Appends "key = value, ..." of what belongs to a model and stands in T5X's gin files alone; gin: values as these have them. */
+int syi_t5x_unsaid(const struct syi_config *config, int gin, struct syi_text *text,
                    struct sy_error *err) SYI_MUST_CHECK;
 /* The keys of the model that the parameters' names and shapes determine; logs the values of those that they do not. */
 int syi_t5x_set_model(struct syi_import *import, struct sy_error *err) SYI_MUST_CHECK;

@@ -225,29 +225,48 @@ static int set_activations(struct syi_import *import, const struct seen *seen, s
 
 /* ---- the log ---- */
 
-/* A capacity factor that follows from run.compat is written as the number that it is. */
-static int put_value(const struct syi_config *config, const char *key, struct syi_text *text,
+/* What follows from run.compat is written as what it is there. Capacity factors are written as numbers that a gin file may have, where that is asked for: it has no 0 for room for all, but the
+ * number of experts. */
+static int put_value(const struct syi_config *config, const char *key, int gin, struct syi_text *text,
                      struct sy_error *err)
 {
     char number[SYI_NUMBER_BYTES];
-    if (strcmp(key, "moe.eval_capacity_factor")) return syi_config_get_text(config, key, text, err);
-    syi_format_double(number, syi_capacity_factor(config, 0));
+    int training = !strcmp(key, "moe.train_capacity_factor");
+    if (!strcmp(key, "moe.ignore_padding_tokens")) {
+        syi_text_puts(text, syi_compat(config, config->moe.ignore_padding_tokens) ? "false" : "true");
+        return SY_OK;
+    }
+    if (!training && strcmp(key, "moe.eval_capacity_factor"))
+        return syi_config_get_text(config, key, text, err);
+    double factor = syi_capacity_factor(config, training);
+    syi_format_double(number, gin && factor == 0 ? (double)config->moe.num_experts : factor);
     syi_text_puts(text, number);
     return SY_OK;
 }
 
-int syi_t5x_unsaid(const struct syi_config *config, struct syi_text *text, struct sy_error *err)
+int syi_t5x_unsaid(const struct syi_config *config, int gin, struct syi_text *text, struct sy_error *err)
 {
-    static const char *const keys[] = {
-        "vocabulary.kind",          "model.mlp_activations",  "model.relpos_max_distance",
-        "model.layer_norm_epsilon", "model.dropout_rate",     "moe.num_selected_experts",
-        "moe.router_type",          "moe.expert_activations", "moe.train_capacity_factor",
-        "moe.eval_capacity_factor", "moe.min_expert_capacity"};
+    static const char *const keys[] = {"vocabulary.kind",
+                                       "model.mlp_activations",
+                                       "model.relpos_max_distance",
+                                       "model.layer_norm_epsilon",
+                                       "model.dropout_rate",
+                                       "moe.num_selected_experts",
+                                       "moe.router_type",
+                                       "moe.decoder_router_type",
+                                       "moe.encoder_batch_prioritized_routing",
+                                       "moe.decoder_batch_prioritized_routing",
+                                       "moe.jitter_noise",
+                                       "moe.ignore_padding_tokens",
+                                       "moe.expert_activations",
+                                       "moe.train_capacity_factor",
+                                       "moe.eval_capacity_factor",
+                                       "moe.min_expert_capacity"};
     int status = SY_OK;
     for (size_t i = 0; i < SYI_COUNT(keys) && !status; i++) {
         if (!strncmp(keys[i], "moe.", 4) && !config->moe.num_experts) break;
         syi_text_printf(text, "%s%s = ", i ? ", " : "", keys[i]);
-        status = put_value(config, keys[i], text, err);
+        status = put_value(config, keys[i], gin, text, err);
     }
     return status ? status : syi_text_status(text, err);
 }
@@ -255,7 +274,7 @@ int syi_t5x_unsaid(const struct syi_config *config, struct syi_text *text, struc
 static int log_assumed(const struct syi_import *import, struct sy_error *err)
 {
     struct syi_text line = {0};
-    int status = syi_t5x_unsaid(&import->config, &line, err);
+    int status = syi_t5x_unsaid(&import->config, 0, &line, err);
     if (!status)
         syi_log(SY_LOG_INFO, "a T5X checkpoint does not say these, give others with --set: %s", line.data);
     syi_text_free(&line);

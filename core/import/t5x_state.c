@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/optimizers.h"
 #include "import/t5x.h"
 
 enum slot { M, V, V_ROW, V_COL, SLOTS };
@@ -294,6 +295,18 @@ static int add_step(struct reader *r, struct sy_error *err)
                        step->name, err);
 }
 
+/* State of T5X's Adafactor belongs to no other optimizer that --set or the run file asked for. */
+static int check_choice(struct reader *r)
+{
+    const struct syi_config *config = &r->import->config;
+    const int name = config->optimizer.part[0].name;
+    if (config->optimizer.n > 1)
+        return syi_error(&r->why, SY_EUNSUPPORTED, "the run is to have several optimizers");
+    if (!syi_optimizer_is_given(config) || name == SYI_OPTIMIZER_ADAFACTOR) return SY_OK;
+    return syi_error(&r->why, SY_EUNSUPPORTED, "the run is to have optimizer.name = %s",
+                     syi_optimizer_info(name)->name);
+}
+
 static int has_state(const struct syi_t5x_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->n; i++)
@@ -306,7 +319,9 @@ int syi_t5x_add_state(struct syi_import *import, const struct syi_t5x_checkpoint
 {
     struct reader r = {.import = import, .checkpoint = checkpoint, .blocks = blocks};
     if (!has_state(checkpoint)) return SY_OK;
-    int status = syi_t5x_find(checkpoint, "state/step")
+    int status = check_choice(&r);
+    if (!status)
+        status = syi_t5x_find(checkpoint, "state/step")
                      ? fit_all(&r)
                      : syi_error(&r.why, SY_EUNSUPPORTED, "there is no state/step");
     if (!status) status = set_keys(&r);

@@ -376,7 +376,7 @@ static int check_model(const struct syi_config *c, struct sy_error *err)
 static int say_unsaid(struct syi_export *export, struct sy_error *err)
 {
     syi_text_puts(&export->said, "a T5X checkpoint does not say these, give them in its gin file: ");
-    int status = syi_t5x_unsaid(&export->config, &export->said, err);
+    int status = syi_t5x_unsaid(&export->config, 1, &export->said, err);
     syi_text_puts(&export->said, "\n");
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "text_metrics/text_metrics.h"
+#include "text_metrics/unicode.h"
 
 enum { ORDERS = 4, MATCHES = 0, TOTAL = ORDERS, OUTPUT = 2 * ORDERS, REFERENCE };
 
@@ -77,16 +78,25 @@ static void part_pairs(struct syi_text *to, const struct syi_text *from, enum pa
     }
 }
 
+/* Bytes up to the white space at the end, which SacreBLEU takes off: a hyphen before it joins nothing. */
+static size_t without_end(struct syi_span text)
+{
+    size_t end = 0, bytes;
+    for (size_t at = 0; at < text.bytes; at += bytes)
+        if (!syi_code_is_space(syi_code_at(text, at, &bytes))) end = at + bytes;
+    return end;
+}
+
 static int cut_13a(struct syi_texts *texts, struct syi_span text, struct syi_symbols *to,
                    struct sy_error *err)
 {
-    static const char *const entity[][2] = {
-        {"<skipped>", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
+    static const char *const entity[][2] = {{"<skipped>", ""}, {"-\n", ""},   {"&quot;", "\""},
+                                            {"&amp;", "&"},    {"&lt;", "<"}, {"&gt;", ">"}};
     struct syi_text *now = &texts->buffer[0], *then = &texts->buffer[1], *swap;
     size_t passes = SYI_COUNT(entity) + 4;
 
     now->length = 0;
-    syi_text_append(now, text.text, text.bytes);
+    syi_text_append(now, text.text, without_end(text));
     for (size_t pass = 0; pass < passes; pass++, swap = now, now = then, then = swap) {
         size_t step = pass < SYI_COUNT(entity) ? 0 : pass - SYI_COUNT(entity);
         then->length = 0;

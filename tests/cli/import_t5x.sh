@@ -34,6 +34,11 @@ cp -R run trained
 resume trained
 hash=$(hash_in out)
 
+# ---- to go on with another optimizer ----
+exits 0 "$program" import $checkpoint --to other --set vocabulary.kind=words --set vocabulary.file="$here/words" --set optimizer.name=sgd
+says out 'state of the optimizer left out: the run is to have optimizer.name = sgd$'
+! grep -qs param_states other/checkpoints/400/*.safetensors || fail "state of Adafactor for sgd: $(ls other/checkpoints/400)"
+
 # ---- out and in again ----
 exits 0 "$program" export run --format t5x --to out.t5x
 says out 'does not say these, give them in its gin file: vocabulary.kind = "words", model.mlp_activations = '
@@ -69,6 +74,9 @@ adafactor='--set run.compat=t5x --set optimizer.name=adafactor --set optimizer.m
 half='--set optimizer.beta1=0.9 --set optimizer.dtype_momentum=bfloat16'
 # shellcheck disable=SC2086
 exits 0 tiny momentum $adafactor $half --set train.steps=1
+# A gin file has no word for places for all tokens but the number of experts.
+exits 0 "$program" export momentum --format t5x --to all.t5x --set moe.train_capacity_factor=0 --set moe.num_experts=4
+says out 'moe.decoder_router_type = "same", .*moe.ignore_padding_tokens = false, .*moe.train_capacity_factor = 4, moe.eval_capacity_factor = 2,'
 exits 0 "$program" export momentum --format t5x --to momentum.t5x
 exits 0 "$program" import momentum.t5x/checkpoint_1 --to momentum.back --set moe.num_selected_experts=2
 ! grep -q 'left out' out || fail "a momentum in bfloat16 is left out: $(cat out)"

@@ -133,6 +133,8 @@ grep -q 'param_states.*encoder/' frozen/checkpoints/3/state.safetensors && fail 
 # ---- another vocabulary ----
 bad 1 "$@" --set vocabulary.extra_ids=10
 says err 'the vocabulary of inputs is another one in base'
+bad 1 "$@" --set vocabulary.special_tokens=huggingface
+says err 'the vocabulary of inputs is another one in base'
 good tokens "$@" --set vocabulary.extra_ids=10 --set train.init_missing=fresh \
     --set 'train.init_match=["!token_embedder/*", "!decoder/logits_dense/*", "*"]'
 good tokens "$@" --set vocabulary.extra_ids=10 --set train.init_vocabulary=any

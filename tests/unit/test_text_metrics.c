@@ -194,6 +194,31 @@ Test(text_metrics, a_list_has_each_once)
     syi_text_scores_free(&scores);
 }
 
+/* mteval-v13a joins a word that a hyphen parts at the end of a line, but not at the end of the text. */
+Test(text_metrics, words_parted_at_line_ends)
+{
+    static const struct {
+        const char *text, *reference;
+        int same;
+    } cases[] = {
+        {"a well-\nknown fact about cats", "a wellknown fact about cats", 1},
+        {"all that cats know-\n", "all that cats know-", 1},
+        {"all that cats know-\n", "all that cats know", 0},
+    };
+    struct syi_text_scores scores;
+    struct syi_strings bleu = {.n = 1, .text = "bleu"};
+    syi_text_scores_open(&scores, &bleu);
+    for (size_t i = 0; i < SYI_COUNT(cases); i++) {
+        struct syi_span reference = span(cases[i].reference);
+        struct syi_text_item item = {span(cases[i].text), &reference, 1};
+        syi_text_scores_clear(&scores);
+        cr_assert_eq(syi_text_scores_add(&scores, &item, NULL), SY_OK);
+        cr_expect_eq(syi_text_scores_value(&scores, 0) > 99.999, cases[i].same, "case %zu: %g", i,
+                     syi_text_scores_value(&scores, 0));
+    }
+    syi_text_scores_free(&scores);
+}
+
 /* What Python's lower() makes of a capital sigma: a final one after a letter of upper or lower case and before none. */
 Test(text_metrics, final_sigma)
 {

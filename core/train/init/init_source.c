@@ -74,13 +74,14 @@ static int compare_vocabulary(const struct syi_config *theirs, const struct syi_
 {
     const struct syi_vocabulary_part *a = syi_config_vocabulary(theirs, target),
                                      *b = syi_config_vocabulary(mine, target);
-    int same = a->kind == b->kind && a->extra_ids == b->extra_ids, status = SY_OK;
+    int same = a->kind == b->kind && a->extra_ids == b->extra_ids && a->special_tokens == b->special_tokens,
+        status = SY_OK;
     if (same && *a->file) status = same_file(a->file, b->file, &same, err);
     if (status || same) return status;
     return syi_error(
         err, SY_EMISMATCH,
         "the vocabulary of %s is another one in %s, so weights of tokens would go to other tokens: keep its "
-        "vocabulary (kind, file, extra_ids), leave these weights out by train.init_match, or set "
+        "vocabulary (kind, file, extra_ids, special_tokens), leave these weights out by train.init_match, or set "
         "train.init_vocabulary = \"any\"",
         target ? "targets" : "inputs", mine->train.init_from);
 }
