@@ -22,11 +22,6 @@ static int64_t min_leaf(const struct syi_config *c)
     return c->reproducible.min_leaf ? c->reproducible.min_leaf : SYI_MIN_LEAF;
 }
 
-static int64_t expert_mlp_dim(const struct syi_config *c)
-{
-    return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
-}
-
 static uint32_t batch_leaves(const struct syi_config *c, const struct syi_shape *shape)
 {
     return leaves(shape->rows, shape->shortest_length, c->reproducible.blocks, min_leaf(c));
@@ -35,7 +30,7 @@ static uint32_t batch_leaves(const struct syi_config *c, const struct syi_shape 
 /* Of the axis inside dense MLPs, that of shared experts among them: leaves of both. */
 static uint32_t mlp_leaves(const struct syi_config *c)
 {
-    int64_t shared = c->moe.num_experts ? c->moe.num_shared_experts * expert_mlp_dim(c) : 0;
+    int64_t shared = c->moe.num_experts ? c->moe.num_shared_experts * syi_expert_width(c) : 0;
     uint32_t n = leaves(c->model.d_ff, 1, c->reproducible.blocks, min_leaf(c));
     while (shared % n) n /= 2;
     return n;
@@ -49,7 +44,7 @@ void syi_leaves(const struct syi_config *c, const struct syi_shape *shape, uint3
     count[SYI_AXIS_GROUP] = count[SYI_AXIS_EXPERT_GROUP] = count[SYI_AXIS_BATCH];
     count[SYI_AXIS_HEADS] = leaves(c->model.num_heads, c->model.head_dim, most, least);
     count[SYI_AXIS_MLP] = mlp_leaves(c);
-    count[SYI_AXIS_EXPERT_MLP] = leaves(expert_mlp_dim(c), 1, most, least);
+    count[SYI_AXIS_EXPERT_MLP] = leaves(syi_expert_width(c), 1, most, least);
     count[SYI_AXIS_VOCAB] = leaves(c->model.vocab_size, 1, most, least);
     count[SYI_AXIS_EMBED] = leaves(c->model.d_model, 1, most, least);
     count[SYI_AXIS_EXPERT] = c->moe.num_experts ? leaves(c->moe.num_experts, 1, most, 1) : 1;

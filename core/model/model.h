@@ -150,6 +150,11 @@ int syi_record_copies(struct syi_build *b, struct sy_error *err) SYI_MUST_CHECK;
 /* Number of leaves of every axis for programs of this shape (doc/numerics.md). */
 void syi_leaves(const struct syi_config *config, const struct syi_shape *shape,
                 uint32_t count[SYI_AXIS_COUNT]);
+/* Columns inside the MLP of an expert. */
+static inline int64_t syi_expert_width(const struct syi_config *config)
+{
+    return config->moe.expert_mlp_dim ? config->moe.expert_mlp_dim : config->model.d_ff;
+}
 /* Rows of a routing group. */
 int64_t syi_group_rows(const struct syi_config *config, const struct syi_shape *shape, int training);
 /* Which rows of an expert buffer hold tokens: the first `counts` slots of each group of an expert, or as many

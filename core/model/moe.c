@@ -17,11 +17,6 @@ static int expert_kernel(struct syi_build *b, const char *name, int64_t rows, in
                            sqrt(syi_build_init_scale(b) / (double)rows));
 }
 
-static int64_t expert_width(const struct syi_config *c)
-{
-    return c->moe.expert_mlp_dim ? c->moe.expert_mlp_dim : c->model.d_ff;
-}
-
 struct syi_activations syi_expert_activations(const struct syi_config *c)
 {
     return syi_activations(c->moe.expert_activations ? (int)c->moe.expert_activations - 1
@@ -33,7 +28,7 @@ struct syi_activations syi_expert_activations(const struct syi_config *c)
 static int experts(struct syi_build *b, int buffer, const struct syi_filled *filled)
 {
     const struct syi_config *c = b->config;
-    int64_t width = expert_width(c), embed = c->model.d_model;
+    int64_t width = syi_expert_width(c), embed = c->model.d_model;
     struct syi_activations act = syi_expert_activations(c);
     int h;
     syi_scope_push(b->p, "expert");
@@ -147,7 +142,7 @@ int syi_moe(struct syi_build *b, const char *name, int x, const struct syi_route
     note_layer(b, &r, &router, &g);
     if (c->moe.num_shared_experts)
         y = syi_map2(p, SY_MAP_ADD, y,
-                     syi_mlp_of(b, "shared", x, c->moe.num_shared_experts * expert_width(c)));
+                     syi_mlp_of(b, "shared", x, c->moe.num_shared_experts * syi_expert_width(c)));
     syi_scope_pop(p);
     return y;
 }

@@ -68,7 +68,8 @@ if [ -x "$pronounce" ]; then
     # shellcheck disable=SC2046
     "$pronounce" away/f32.sy $(cat words) >f32.library 2>err || fail "pronounce of a packed model: $(cat err)"
     cmp -s run.library f32.library || fail 'the library answers otherwise from a packed model'
-    "$abs_top_builddir/examples/train_step" away/f32.sy 1 trained <test.tsv >out 2>err && fail 'a packed model is trained'
+    head -n 32 test.tsv >pairs
+    "$abs_top_builddir/examples/train_step" away/f32.sy 1 trained <pairs >out 2>err && fail 'a packed model is trained'
     says err 'a packed model answers only'
 fi
 
