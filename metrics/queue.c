@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/threads.h"
 #include "metrics/queue.h"
 
 enum {
@@ -33,23 +34,17 @@ static struct syi_queue_block *new_block(size_t bytes, struct sy_error *err)
 
 int syi_queue_create(struct syi_queue *queue, size_t capacity, double patience, struct sy_error *err)
 {
-    pthread_condattr_t attributes;
-
     memset(queue, 0, sizeof(*queue));
     queue->capacity = capacity;
     queue->patience = patience;
     queue->first = queue->last = new_block(0, err);
     queue->spare = queue->first ? new_block(0, err) : NULL;
     if (!queue->spare) goto no_memory;
-    if (pthread_condattr_init(&attributes) != 0) {
+    if (syi_cond_init(&queue->filled) || syi_cond_init(&queue->released)) {
         syi_error(err, SY_ENOMEM, "metrics: no memory for the writer's locks");
         goto no_memory;
     }
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->filled, &attributes);
-    pthread_cond_init(&queue->released, &attributes);
-    pthread_condattr_destroy(&attributes);
     queue->made = 1;
     return SY_OK;
 no_memory:
@@ -88,19 +83,6 @@ static int tell_failure(const struct syi_queue *queue, struct sy_error *err)
 
 /* ---- waiting for the writer ---- */
 
-/* The moment `seconds` from now, 0 if that is past. */
-static struct timespec after(double seconds)
-{
-    struct timespec time;
-    int64_t nanoseconds;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    nanoseconds = time.tv_nsec + (int64_t)((seconds > 0 ? seconds : 0) * 1e9);
-    time.tv_sec += (time_t)(nanoseconds / 1000000000);
-    time.tv_nsec = (long)(nanoseconds % 1000000000);
-    return time;
-}
-
 static int has_room(const struct syi_queue *queue, size_t bytes)
 {
     uint64_t used = queue->put - queue->taken;
@@ -131,7 +113,7 @@ static void wait_for_room(struct syi_queue *queue, size_t bytes)
             queue->gave_up = 1;
             break;
         }
-        struct timespec until = after(left);
+        struct timespec until = syi_cond_deadline(left);
         pthread_cond_timedwait(&queue->released, &queue->mutex, &until);
         waited = 1;
     }
@@ -239,7 +221,7 @@ int syi_queue_put(struct syi_queue *queue, struct syi_queue_record record, const
 
 int syi_queue_flush(struct syi_queue *queue, double seconds, struct sy_error *err)
 {
-    struct timespec until = after(seconds);
+    struct timespec until = syi_cond_deadline(seconds);
     uint64_t end;
     int status;
 
@@ -292,7 +274,7 @@ int syi_queue_wait(struct syi_queue *queue, uint64_t *from, uint64_t *to)
 
     pthread_mutex_lock(&queue->mutex);
     while (queue->put == queue->taken && !queue->closing) pthread_cond_wait(&queue->filled, &queue->mutex);
-    until = after(GATHER_SECONDS);
+    until = syi_cond_deadline(GATHER_SECONDS);
     while (!is_ready(queue))
         if (pthread_cond_timedwait(&queue->filled, &queue->mutex, &until) == ETIMEDOUT) break;
     block = queue->first;

@@ -133,6 +133,9 @@ int syi_file_read_regular(const char *path, size_t most, char **text, size_t *by
                           struct sy_error *err) SYI_MUST_CHECK;
 /* The first bytes - 1 of a file as text, for the small ones that the system makes; takes no memory. 0: it cannot be read. */
 int syi_file_begin(const char *path, char *text, size_t bytes);
+struct stat;
+/* When a file was last written, in nanoseconds. */
+int64_t syi_modified(const struct stat *info);
 /* What the first line of it that begins with the key has after the key; "": there is none in the first 16 KiB. */
 void syi_file_line(const char *path, const char *key, char *text, size_t bytes);
 /* The folder that holds path, "." where path has no slash. Owned by the caller. */

@@ -82,6 +82,11 @@ int syi_file_begin(const char *path, char *text, size_t bytes)
     return !status;
 }
 
+int64_t syi_modified(const struct stat *info)
+{
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
 void syi_file_line(const char *path, const char *key, char *text, size_t bytes)
 {
     char begin[16384], *rest;

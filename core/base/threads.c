@@ -79,6 +79,28 @@ int syi_gate_spin(int runnable)
     return runnable > syi_cpu_count() ? 0 : SPIN;
 }
 
+/* ---- waiting for a time ---- */
+
+int syi_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0) return SY_ENOMEM;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int failed = pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failed ? SY_ENOMEM : SY_OK;
+}
+
+struct timespec syi_cond_deadline(double seconds)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    int64_t nanoseconds = time.tv_nsec + (int64_t)((seconds > 0 ? seconds : 0) * 1e9);
+    time.tv_sec += (time_t)(nanoseconds / 1000000000);
+    time.tv_nsec = (long)(nanoseconds % 1000000000);
+    return time;
+}
+
 /* ---- starting a thread ---- */
 
 enum {

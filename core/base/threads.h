@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/base.h"
 
@@ -73,6 +74,13 @@ uint32_t syi_fp_control(void);
 #else
 #    define SYI_FP_CONTROL_DEFAULT 0u
 #endif
+
+/* ---- threads.c: waiting for a time ---- */
+
+/* A condition whose timed waits go by the clock that is never set. SY_ENOMEM without a message. */
+int syi_cond_init(pthread_cond_t *cond) SYI_MUST_CHECK;
+/* The moment `seconds` from now for such a wait, now if they are past. */
+struct timespec syi_cond_deadline(double seconds);
 
 /* ---- worker.c ---- */
 

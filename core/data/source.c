@@ -143,7 +143,7 @@ static int look_at(struct syi_source *source, struct syi_source_file *file, cons
 {
     enum syi_compression compression;
     file->bytes = info->st_size;
-    file->modified = (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+    file->modified = syi_modified(info);
     file->device = (int64_t)info->st_dev;
     file->inode = (int64_t)info->st_ino;
     int status = compression_of(file->path, &compression, err);

@@ -225,8 +225,8 @@ static int set_activations(struct syi_import *import, const struct seen *seen, s
 
 /* ---- the log ---- */
 
-/* What follows from run.compat is written as what it is there. Capacity factors are written as numbers that a gin file may have, where that is asked for: it has no 0 for room for all, but the
- * number of experts. */
+/* What follows from run.compat is written as what it is there; for a gin file, which has no capacity factor of 0 for places for
+ * all tokens, the number of experts in its place. */
 static int put_value(const struct syi_config *config, const char *key, int gin, struct syi_text *text,
                      struct sy_error *err)
 {

@@ -16,8 +16,8 @@ int64_t syi_expert_of(const struct syi_program *program, const struct syi_op *op
 
 /* After a step whose gradients were not finite and that updated nothing: computes them once more, op by op, and describes
  * the first tensor that is not finite, with its layer and expert, in one line. Called by all ranks with the batch and the
- * number of that step; all get the same text, which says so where a host has no memory to look at a device's. Costs such a step once more;
- * allocates. */
+ * number of that step; all get the same text, which says so where a host has no memory to look
+ * at a device's. Costs such a step once more; allocates. */
 enum { SYI_BAD_TEXT = 640 };
 int syi_engine_find_bad(struct syi_engine *engine, const struct syi_batch *batch, int64_t step,
                         char text[SYI_BAD_TEXT], struct sy_error *err) SYI_MUST_CHECK;

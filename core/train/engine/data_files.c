@@ -34,9 +34,8 @@ static int is_same(const struct syi_source *source)
         struct stat info;
         if (stat(f->readable, &info) != 0) return 0;
         int unpacked = strcmp(f->path, f->readable) != 0; /* its name says what it was made from */
-        int64_t modified = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
-        if (!unpacked &&
-            (info.st_size != f->bytes || modified != f->modified || (int64_t)info.st_ino != f->inode))
+        if (!unpacked && (info.st_size != f->bytes || syi_modified(&info) != f->modified ||
+                          (int64_t)info.st_ino != f->inode))
             return 0;
     }
     return 1;

@@ -3,8 +3,6 @@
  * for one. */
 #include "config.h"
 
-#include <time.h>
-
 #include "base/threads.h"
 #include "train/launch/run_lock.h"
 
@@ -17,22 +15,12 @@ struct syi_heartbeat {
     char *path; /* of the run directory */
 };
 
-static struct timespec after(double seconds)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    int64_t nanoseconds = time.tv_nsec + (int64_t)(seconds * 1e9);
-    time.tv_sec += nanoseconds / 1000000000;
-    time.tv_nsec = nanoseconds % 1000000000;
-    return time;
-}
-
 static void *give(void *arg)
 {
     struct syi_heartbeat *h = arg;
     pthread_mutex_lock(&h->mutex);
     while (!h->stop) {
-        const struct timespec until = after(h->seconds);
+        const struct timespec until = syi_cond_deadline(h->seconds);
         if (!pthread_cond_timedwait(&h->changed, &h->mutex, &until)) continue;
         pthread_mutex_unlock(&h->mutex);
         /* that the lock was taken over the thread that writes finds itself */
@@ -46,16 +34,16 @@ static void *give(void *arg)
 int syi_heartbeat_start(const char *path, double seconds, struct syi_heartbeat **heartbeat,
                         struct sy_error *err)
 {
-    pthread_condattr_t attributes;
     struct syi_heartbeat *h = syi_alloc(sizeof *h, err);
     if (!h) return SY_ENOMEM;
-    *h = (struct syi_heartbeat){.seconds = seconds, .path = syi_strdup(path, err)};
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&h->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    *h = (struct syi_heartbeat){.seconds = seconds, .path = syi_format("%s", path)};
+    if (!h->path || syi_cond_init(&h->changed)) {
+        syi_free(h->path);
+        syi_free(h);
+        return syi_error(err, SY_ENOMEM, "out of memory");
+    }
     pthread_mutex_init(&h->mutex, NULL);
-    int status = h->path ? syi_thread_start(&h->thread, "heartbeat", give, h, err) : SY_ENOMEM;
+    int status = syi_thread_start(&h->thread, "heartbeat", give, h, err);
     if (status) h->stop = 1; /* there is no thread to wait for */
     *heartbeat = h;
     if (status) syi_heartbeat_stop(heartbeat);

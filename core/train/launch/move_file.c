@@ -195,8 +195,7 @@ int64_t syi_move_time(const char *run_dir)
     char path[SYI_CONFIG_STRING + sizeof request_name];
     struct stat info;
     snprintf(path, sizeof path, "%s/%s", run_dir, request_name);
-    if (stat(path, &info)) return 0;
-    return (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    return stat(path, &info) ? 0 : syi_modified(&info);
 }
 
 int syi_move_receive(const char *run_dir, struct syi_move *move, struct sy_error *err)

@@ -394,12 +394,21 @@ int syi_run_lock_take(const char *path, const struct syi_lock_options *options, 
     return status ? syi_error(err, status, "%s", why.text) : SY_OK;
 }
 
+void syi_run_status_read(const char *path, char *word, size_t bytes)
+{
+    char file[4096]; /* no path is longer */
+    snprintf(file, sizeof file, "%s/status", path);
+    syi_file_begin(file, word, bytes);
+    for (char *c = word; *c; c++)
+        if (!isgraph((unsigned char)*c)) *c = '\0';
+}
+
 /* A successor says how it ended before it removes its lock. A run that begins has no status yet. */
 static int has_ended(const char *path)
 {
-    char file[SYI_CONFIG_STRING + sizeof "/status"], word[16];
-    snprintf(file, sizeof file, "%s/status", path);
-    return syi_file_begin(file, word, sizeof word) && strcmp(word, "running\n") != 0;
+    char word[64];
+    syi_run_status_read(path, word, sizeof word);
+    return *word && strcmp(word, "running") != 0;
 }
 
 /* Somebody removed the lock of a run that goes on: without one another would start. -1: as where the folder is gone. */

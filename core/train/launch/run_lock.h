@@ -27,6 +27,9 @@ int syi_run_lock_beat(const char *path, struct sy_error *err) SYI_MUST_CHECK;
 /* Removes the lock, if it still is this process's. */
 void syi_run_lock_release(const char *path);
 
+/* The word of PATH/status; "" where there is none. */
+void syi_run_status_read(const char *path, char *word, size_t bytes);
+
 /* What a look at the lock shows, for those who only watch. */
 struct syi_lock_state {
     int held;       /* there is a lock with an owner; else all is 0 */

@@ -2,7 +2,6 @@
 /* Reads a run's lock and its status file for those who only watch. */
 #include "config.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,16 +11,6 @@
 enum {
     QUIET = 60
 }; /* seconds without a heartbeat, several of them, after which an owner elsewhere is doubted */
-
-/* The word of the status file; "" where there is none. */
-static void read_word(const char *path, char *word, size_t bytes)
-{
-    char file[4096]; /* no path is longer */
-    snprintf(file, sizeof file, "%s/status", path);
-    syi_file_begin(file, word, bytes);
-    for (char *c = word; *c; c++)
-        if (!isgraph((unsigned char)*c)) *c = '\0';
-}
 
 static void describe_owner(const struct syi_lock_state *lock, struct syi_run_state *state)
 {
@@ -48,7 +37,7 @@ void syi_run_state_read(const char *path, struct syi_run_state *state)
         describe_owner(&lock, state);
         return;
     }
-    read_word(path, word, sizeof word);
+    syi_run_status_read(path, word, sizeof word);
     snprintf(state->text, sizeof state->text, "%s",
              !word[0]                   ? "ended, it is not known how"
              : !strcmp(word, "running") ? "ended without saying how"
