@@ -7,13 +7,27 @@
 
 #include "backends/cpu/cpu.h"
 
+static int64_t bytes_of(const char *variable, int name)
+{
+    const char *text = getenv(variable);
+    if (text) return strtoll(text, NULL, 10);
+    return name < 0 ? 0 : sysconf(name);
+}
+
+int64_t sycpu_l1_bytes(void)
+{
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+    return bytes_of("SY_TEST_L1_BYTES", _SC_LEVEL1_DCACHE_SIZE);
+#else
+    return bytes_of("SY_TEST_L1_BYTES", -1);
+#endif
+}
+
 int64_t sycpu_l2_bytes(void)
 {
-    const char *text = getenv("SY_TEST_L2_BYTES");
-    if (text) return strtoll(text, NULL, 10);
 #ifdef _SC_LEVEL2_CACHE_SIZE
-    return sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes_of("SY_TEST_L2_BYTES", _SC_LEVEL2_CACHE_SIZE);
 #else
-    return 0;
+    return bytes_of("SY_TEST_L2_BYTES", -1);
 #endif
 }

@@ -33,7 +33,9 @@ enum sycpu_feature {
     SYCPU_AMX_EMULATED = 64 /* tiles computed in C: chosen by name and option only */
 };
 
-/* Bytes of the L2 cache of a core, 0 or less where the system does not tell. SY_TEST_L2_BYTES says it for tests. */
+/* Bytes of the L1 data cache and of the L2 cache of a core, 0 or less where the system does not tell. SY_TEST_L1_BYTES and
+ * SY_TEST_L2_BYTES say them for tests. */
+int64_t sycpu_l1_bytes(void);
 int64_t sycpu_l2_bytes(void);
 
 /* Functions of a kernel, as struct sy_kernel has them. */

@@ -54,12 +54,15 @@
 #define CHUNK_WIDTH  (IS_AVX2 ? 32 : 16)
 #define CHUNK_PANELS (IS_AVX2 ? 4 : 16)
 #define CHUNKS_LEAST 3
-/* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, and these where C has few elements. */
-#define COPIED_PANELS    8
-#define COPIED_COLUMNS   4096
-#define COPIED_STEPS     2048
-#define COPIED_FEW       (512 * 512)
-#define COPIED_FEW_STEPS 512
+/* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, as the L2 cache has at least so many bytes or fewer, in
+ * which fewer steps fit; and these where C has few elements. */
+#define COPIED_PANELS         8
+#define COPIED_COLUMNS        4096
+#define COPIED_L2             (2 << 20)
+#define COPIED_STEPS          2048
+#define COPIED_STEPS_SMALL_L2 768
+#define COPIED_FEW            (512 * 512)
+#define COPIED_FEW_STEPS      512
 /* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
 #define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
 
@@ -107,10 +110,11 @@ static int is_long(const struct sycpu_gemm_plan *plan)
 static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    const int few = gemm->rows * gemm->columns <= COPIED_FEW;
-    return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled &&
-           plan->steps >= (few ? COPIED_FEW_STEPS : COPIED_STEPS) && gemm->rows >= LANES &&
-           gemm->columns % TILE_COLUMNS == 0 && gemm->columns <= COPIED_COLUMNS;
+    const int64_t least_steps = gemm->rows * gemm->columns <= COPIED_FEW ? COPIED_FEW_STEPS
+                                : sycpu_l2_bytes() >= COPIED_L2          ? COPIED_STEPS
+                                                                         : COPIED_STEPS_SMALL_L2;
+    return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled && plan->steps >= least_steps &&
+           gemm->rows >= LANES && gemm->columns % TILE_COLUMNS == 0 && gemm->columns <= COPIED_COLUMNS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
@@ -174,12 +178,21 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
     return takes && gemm->columns % TILE_COLUMNS == 0 && gemm->leaves <= SHALLOW_LEAVES ? STRIP_ROWS : 0;
 }
 
+/* Rows of an expert whose weights are read row by row. */
+static void plan_streamed(struct sycpu_gemm_plan *plan)
+{
+    if (!plan->ahead || !is_plain_nn(plan)) return;
+    const int large = sycpu_l2_bytes() >= STREAMED_L2;
+    plan->streamed_over = large ? 0 : TILE_ROWS;
+    plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;
+}
+
 /* Which tiles' trees over leaves grow together: those of a block, in chunks, or of some columns of an expert, buffered. */
 static void plan_trees(struct sycpu_gemm_plan *plan)
 {
     /* Weights of experts of few rows are packed into two buffers, or read row by row where the processor has the cache for it. */
     plan->buffered = BUFFERED_PANELS && is_plain_nn(plan);
-    plan->streamed = plan->ahead && is_plain_nn(plan);
+    plan_streamed(plan);
     if (!plan->chunk && !plan->buffered) return;
     plan->tree = pending_tiles(plan->gemm.leaves) * TILE_SIZE;
     if (plan->buffered) {
@@ -197,7 +210,7 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
                   panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
-    if (plan->streamed) return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth));
+    if (plan->streamed_most) return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth));
     return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
 }
 
@@ -255,7 +268,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     const struct sycpu_gemm *gemm = &plan.gemm;
     plan.direct = gemm->form == SYCPU_GEMM_NN && !gemm->panels && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
-    plan.ahead = HAS_STREAMED && sycpu_l2_bytes() >= STREAMED_L2;
+    plan.ahead = HAS_AHEAD && sycpu_l1_bytes() >= AHEAD_L1;
     plan.waits = plan.ahead || IS_AVX2;
     plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
@@ -342,7 +355,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
-#if HAS_STREAMED
+#if HAS_AHEAD
     if (plan->copied) {
         fast_gemm_compute_copied(plan, worker, expert, row, end, left, panels);
         return;

@@ -12,7 +12,7 @@
  * x^T y: the contraction is all tokens of a batch. A chunk is whole leaves, few enough that what is packed of both operands
  * stays in the L2 cache; the trees over leaves of a block's tiles need not, for a leaf meets them once. By vectors a panel of
  * columns stays in the L1 cache and rows pass it by; by AVX2, where the L2 cache is small, these may come from farther away, and
- * a few panels are packed just before they are used. By AVX-512, where the L2 cache is large (plan->copied), a chunk may be a part of a
+ * a few panels are packed just before they are used. By AVX-512, where the L1 cache is large (plan->copied), a chunk may be a part of a
  * leaf, and the next one is packed between the steps of tiles (fast_gemm_copied.c).
  * x w and x w^T over a vocabulary (the gradient of what gives logits): like x^T y, but a chunk may be a part of a leaf. A few panels
  * of so many steps fill the L2 cache, so rows would be copied again for every few columns. */

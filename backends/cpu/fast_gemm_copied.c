@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over all tokens, x^T y, of float32 by AVX-512, where the L2 cache is large. A block of C takes a chunk of the contraction at a
+/* Sums over all tokens, x^T y, of float32 by AVX-512, where the L1 cache is large. A block of C takes a chunk of the contraction at a
  * time (fast_gemm_chunks.c), whose panels of both operands lie in that cache. While tiles multiply one chunk, the next one, which may be
  * the first of the next block, is copied to panels of its own, a piece every few steps: so neither packing nor memory is waited
  * for. */
@@ -7,7 +7,7 @@
 
 #include "backends/cpu/fast_gemm_pieces.h"
 
-#if HAS_STREAMED
+#if HAS_AHEAD
 
 /* Rows from those that are copied to those that are fetched. */
 #    define ROWS_AHEAD 4

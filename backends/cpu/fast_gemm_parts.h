@@ -92,21 +92,25 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
-/* Of at most so many rows of an expert, so many of them at a time, B may be read row by row (fast_gemm_streamed.c), so many columns of
- * it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. On the same condition the next chunk of
- * x^T y is copied meanwhile (plan->copied). */
+/* Float32 by AVX-512 where the L1 cache has so many bytes: such cores multiply and add twice a cycle, so that what a tile waits for
+ * counts twice as much. On them the sums of at most so many leaves of a tile, as by AVX2, wait until the last one
+ * (fast_gemm_whole_tile), the first tiles copy rows of A (plan->from_rows), and the next chunk of x^T y is copied meanwhile
+ * (plan->copied). */
 #if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
-#    define HAS_STREAMED 1
+#    define HAS_AHEAD 1
 #else
-#    define HAS_STREAMED 0
+#    define HAS_AHEAD 0
 #endif
+#define AHEAD_L1       (48 << 10)
+#define HAS_WAITING    (HAS_AHEAD || IS_AVX2)
+#define WAITING_LEAVES 8
+/* Of an expert of at most so many rows, so many of them at a time, B may be read row by row there as well (fast_gemm_streamed.c), so many
+ * columns of it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. In a smaller one those of rows that
+ * are taken at a time do; rows of one tile it takes as fast without. */
 #define STREAMED_ROWS    84
 #define STREAMED_HEIGHT  28
 #define STREAMED_COLUMNS 1024
 #define STREAMED_L2      (2 << 20)
-/* On that condition, and by AVX2, the sums of at most so many leaves of a tile wait until the last one (fast_gemm_whole_tile). */
-#define HAS_WAITING    (HAS_STREAMED || IS_AVX2)
-#define WAITING_LEAVES 8
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
 #define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)
@@ -285,23 +289,24 @@ struct sycpu_gemm_plan {
     int64_t chunk;          /* steps of a chunk of the contraction, at most; 0: there are none */
     int blocks;             /* 1: both operands of a block of C are packed chunk by chunk, if they are */
     int waits;              /* 1: sums of few leaves wait until the last one */
-    int ahead;              /* 1: of float32, the L2 cache has room for what is read next */
+    int ahead;              /* 1: a core as said at AHEAD_L1 */
     int from_rows;          /* 1: of these tiles with the first panel of B copy rows of A to panels */
     int copied;             /* 1: of these the next chunk is packed beside the tiles of the one at hand */
     int rows_stay; /* 1: with chunks, a block of rows stays in the L2 cache, else a group of columns */
     int buffered;  /* 1: fast_gemm_compute_buffered takes experts of few panels of A */
-    int streamed;  /* 1: fast_gemm_compute_streamed takes experts of few rows */
-    int64_t tree;  /* words of the pending tiles of one tile of C, with chunks or buffered, else 0 */
+    int64_t streamed_over; /* rows of an expert that fast_gemm_compute_streamed takes: more than these */
+    int64_t streamed_most; /* and at most these; 0: none */
+    int64_t tree;          /* words of the pending tiles of one tile of C, with chunks or buffered, else 0 */
     int64_t tree_rows, tree_panels; /* of A and B, the tiles whose trees grow together */
     int64_t worker_size;            /* words of scratch of a thread */
     int threads;
     float *workers; /* [threads, worker_size] */
 };
 
-/* Rows of an expert in scratch, with plan->streamed: those that fill each part of them up included. */
+/* Rows of an expert in scratch, with plan->streamed_most: those that fill each part of them up included. */
 static inline int64_t streamed_rows(const struct sycpu_gemm_plan *plan)
 {
-    const int64_t rows = least(plan->gemm.rows, STREAMED_ROWS);
+    const int64_t rows = least(plan->gemm.rows, plan->streamed_most);
     return rows + HALF_LANES * divide_up(rows, STREAMED_HEIGHT);
 }
 
@@ -312,7 +317,7 @@ static inline int64_t pending_size(const struct sycpu_gemm_plan *plan)
     const int64_t leaves = plan->gemm.leaves, tiles = pending_tiles(leaves);
     const int64_t tile = greatest(tiles, plan->waits ? least(leaves, WAITING_LEAVES) : 0) * TILE_SIZE;
     if (plan->tree) return plan->tree * plan->tree_rows * plan->tree_panels;
-    if (!plan->streamed) return tile;
+    if (!plan->streamed_most) return tile;
     return greatest(tile, tiles * streamed_rows(plan) * least(STREAMED_COLUMNS, plan->panels * TILE_COLUMNS));
 }
 
@@ -624,9 +629,9 @@ void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct s
 void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
-/* ---- fast_gemm_streamed.c, with HAS_STREAMED and plan->streamed ---- */
+/* ---- fast_gemm_streamed.c, with HAS_AHEAD and plan->streamed_most ---- */
 
-/* All rows of an expert that has at most STREAMED_ROWS, panels [first, end) of columns. */
+/* All rows of an expert that plan->streamed_over and streamed_most say, panels [first, end) of columns. */
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                                 int64_t expert, int64_t first, int64_t end);
 

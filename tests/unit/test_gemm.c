@@ -97,11 +97,11 @@ Test(gemm, sums_over_many_tokens)
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 50, 9, 37}, 2, -4, 0);
 }
 
-/* By AVX-512, with a large L2 cache: chunks of parts of a leaf, of one and of several, even and odd, the next one packed
+/* By AVX-512, with a large L1 cache: chunks of parts of a leaf, of one and of several, even and odd, the next one packed
  * meanwhile; blocks of columns and of rows. */
 Test(gemm, sums_over_many_tokens_whose_next_are_packed)
 {
-    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 4, 520, 16, 64}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 131, 17, 32}, 1, -20, 0);
     check(SY_OP_MATMUL_TN, &(struct shape){0, 16, 130, 30, 32}, 2, -20, 0);
@@ -109,11 +109,11 @@ Test(gemm, sums_over_many_tokens_whose_next_are_packed)
     check(SY_OP_MATMUL_TN, &(struct shape){0, 8, 256, 1035, 32}, 1, -20, 0);
 }
 
-/* By AVX-512, with a large L2 cache: rows that the tiles of the first panel of columns copy, and those of a block that ends with an
+/* By AVX-512, with a large L1 cache: rows that the tiles of the first panel of columns copy, and those of a block that ends with an
  * odd one, which are packed; all columns of some rows after each other, then all rows of some columns. */
 Test(gemm, rows_that_tiles_copy)
 {
-    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
     for (int rows = 129; rows < 160; rows++) {
         check(SY_OP_MATMUL, &(struct shape){0, 1, rows, 34, 70}, 17, -20, 0);
         check(SY_OP_MATMUL_NT, &(struct shape){0, 1, rows, 70, 34}, 17, -20, 0);
@@ -125,7 +125,7 @@ Test(gemm, rows_that_tiles_copy)
 /* On the same condition, and by AVX2: few leaves, whose sums wait until the last one, and others, which do not. */
 Test(gemm, leaves_that_wait_for_the_last_one)
 {
-    setenv("SY_TEST_L2_BYTES", "4194304", 1);
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
     for (int leaf = 4; leaf <= 144; leaf++)
         if (144 % leaf == 0) {
             check(SY_OP_MATMUL, &(struct shape){0, 1, 150, 144, 70}, leaf, -20, 0);
@@ -257,22 +257,27 @@ Test(gemm, experts_of_few_rows)
         }
 }
 
-/* Experts of up to 86 rows, whose weights are read row by row if the L2 cache is large: rows in one to three parts, or too many for it;
- * leaves of one strip and more, the last of fewer rows; columns in two blocks. */
+/* Experts of up to 86 rows, whose weights are read row by row if the L1 cache is large: rows in one to three parts, or too many for it,
+ * where the L2 cache is large too, in one part where it is not; leaves of one strip and more, the last of fewer rows; columns in two
+ * blocks. */
 Test(gemm, experts_whose_weights_are_read_row_by_row)
 {
     static const struct shape shapes[] = {{4, 1, 0, 72, 64}, {3, 2, 0, 48, 96}, {2, 1, 0, 33, 1056}};
     static const int slots[] = {2, 14, 17, 43, 84, 86};
     static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
-    setenv("SY_TEST_L2_BYTES", "4194304", 1);
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < (i < 2 ? 6 : 3); j++)
-            for (int leaves = 1; leaves <= 3; leaves += 2) {
-                struct shape s = shapes[i];
-                s.slots = slots[j];
-                check(ops[i == 1], &s, s.k / leaves, -20, 0);
-            }
-    setenv("SY_TEST_L2_BYTES", "0", 1);
+    static const char *const l2[] = {"1048576", "4194304"};
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
+    for (int large = 0; large < 2; large++) {
+        setenv("SY_TEST_L2_BYTES", l2[large], 1);
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < (i < 2 ? 6 : 3); j++)
+                for (int leaves = 1; leaves <= 3; leaves += 2) {
+                    struct shape s = shapes[i];
+                    s.slots = slots[j];
+                    check(ops[i == 1], &s, s.k / leaves, -20, 0);
+                }
+    }
+    setenv("SY_TEST_L1_BYTES", "0", 1);
     for (int j = 0; j < 6; j++) {
         struct shape s = shapes[0];
         s.slots = slots[j];
@@ -593,11 +598,13 @@ Test(gemm, blas_agrees_with_the_reference_on_expert_buffers)
 /* What nobody thought of. */
 Test(gemm, shapes_drawn_at_random)
 {
-    static const char *const cache[] = {"0", "524288", "2097152", "8388608"};
+    static const char *const l1[] = {"0", "32768", "49152", "65536"}, *const l2[] = {"0", "524288", "2097152",
+                                                                                     "8388608"};
     for (int n = draw_begin(60); n > 0; n--) {
         struct shape s;
         int op = draw_product(&s, 3e5), leaf = draw_leaf(leaf_axis(op, &s));
-        setenv("SY_TEST_L2_BYTES", cache[kh_random() % 4], 1);
+        setenv("SY_TEST_L1_BYTES", l1[kh_random() % 4], 1);
+        setenv("SY_TEST_L2_BYTES", l2[kh_random() % 4], 1);
         check(op, &s, leaf, kh_random() % 4 ? -(int)(kh_random() % 20) : 2, 0);
     }
 }
