@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "cli/work_line.h"
+#include "data/record.h"
 #include "metrics/store.h"
 
 struct evaluating {
@@ -46,6 +47,15 @@ static void show(void *arg, int64_t step, const struct syi_eval_result *r)
     if (!syi_packed_is(e->run_dir)) keep(e->run_dir, e->config, step, r);
 }
 
+/* --file is read as files of the task are, and those need not be tsv. */
+static void no_file(const struct cli_options *o, const struct syi_config *config)
+{
+    const struct syi_task_part *task =
+        o->task ? syi_config_task_named(config, o->task) : syi_config_task(config);
+    cli_error("eval: the run file has no task.%s.test: give a file of format %s as --file",
+              o->task ? o->task : "NAME", syi_record_format(task->format)->name);
+}
+
 /* Whether there is something to evaluate: CLI_DONE, or CLI_USAGE after having said what is missing. */
 static int check_tasks(const struct cli_options *o, const struct syi_config *config)
 {
@@ -64,7 +74,7 @@ static int check_tasks(const struct cli_options *o, const struct syi_config *con
         cli_error("eval: --task %s: the run has no such task, did you mean %s?", o->task,
                   cli_nearest(o->task, names, (size_t)n));
     else if (!o->file && !tests)
-        cli_error("eval: the run file has no task.%s.test: give --file TSV", o->task ? o->task : "NAME");
+        no_file(o, config);
     else
         return CLI_DONE;
     return CLI_USAGE;

@@ -26,7 +26,8 @@ wrong 1 'task.words.valid: cannot read none.tsv: No such file' tiny none --set t
 wrong 1 'task.words.test: cannot read none.tsv: No such file' tiny none --set task.words.test=none.tsv
 untouched none
 wrong 1 'none.tsv: No such file' "$program" eval good --file none.tsv --quiet
-wrong 2 'no task.NAME.test: give --file TSV' "$program" eval good
+wrong 2 'no task.NAME.test: give a file of format tsv as --file' "$program" eval good
+wrong 2 'no task.words.test: give a file of format jsonl as --file' "$program" eval good --task words --set task.words.format=jsonl
 wrong 2 'none: No such file' "$program" eval none
 wrong 2 'none: No such file' "$program" predict none
 wrong 2 'holds no run (it has no run.conf)' "$program" eval .
