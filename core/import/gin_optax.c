@@ -8,6 +8,9 @@
 #include "base/optimizers.h"
 #include "import/gin_conversion.h"
 
+/* The function of T5X that makes a schedule of factors. */
+static const char scheduler[] = "create_learning_rate_scheduler";
+
 /* Defaults of optax's optimizers that are others than switchyard's. */
 static const struct {
     int optimizer;
@@ -83,11 +86,24 @@ static void set_number(struct syi_gin_conversion *c, const struct syi_gin_bindin
     syi_gin_set(c, from, key, text);
 }
 
+/* T5X's own schedule has no say where the optimizer's rate is taken over: what a file says of it is left out. */
+static void note_scheduler(struct syi_gin_conversion *c)
+{
+    for (size_t i = 0; i < c->gin->n_bindings; i++) {
+        const struct syi_gin_binding *binding = &c->gin->bindings[i];
+        struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, binding));
+        uint32_t value = syi_gin_resolve(c->gin, binding->value);
+        if (!strcmp(name.class, scheduler) && value != SYI_GIN_NONE && !syi_gin_is_word(c, value, "None"))
+            syi_gin_note_binding(c, binding, "the optimizer has a learning_rate of its own, which holds");
+    }
+}
+
 /* The rate is that of the optimizer: what T5X's own schedule would be counts for nothing. */
 static void set_rate(struct syi_gin_conversion *c, const struct syi_gin_binding *from, double rate,
                      double warmup, const char *factors)
 {
     c->n_factors = 0;
+    note_scheduler(c);
     set_number(c, from, "train.learning_rate", rate);
     set_number(c, from, "train.warmup_steps", warmup);
     syi_gin_set(c, from, "train.lr_factors", factors);
@@ -118,8 +134,7 @@ void syi_gin_take_rate(struct syi_gin_conversion *c)
         syi_gin_find_binding(c, syi_optimizer_info(optimizer)->name, "learning_rate");
     uint32_t value = rate ? syi_gin_resolve(c->gin, rate->value) : SYI_GIN_NONE;
     const char *schedule = syi_gin_referred_to(c, value);
-    if (!rate || optimizer == SYI_OPTIMIZER_ADAFACTOR || !strcmp(schedule, "create_learning_rate_scheduler"))
-        return;
+    if (!rate || optimizer == SYI_OPTIMIZER_ADAFACTOR || !strcmp(schedule, scheduler)) return;
     if (value != SYI_GIN_NONE && c->gin->nodes[value].kind == SYI_GIN_NUMBER)
         set_rate(c, rate, strtod(syi_gin_text_of(c, value), NULL), 0, "constant");
     else if (strcmp(schedule, "warmup_cosine_decay_schedule") || !set_warmup_cosine(c, rate))

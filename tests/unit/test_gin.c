@@ -290,7 +290,12 @@ Test(gin, optimizers_of_optax)
     cr_expect_str_eq(config.train.lr_factors,
                      "constant * linear_warmup * cosine(decay_steps=4000, alpha=0.1, "
                      "transition_begin=1000)");
-    cr_expect_null(strstr(warnings.data, "not converted"), "%s", warnings.data);
+    cr_expect_not_null(strstr(
+        warnings.data, ".factors = 'constant * cosine_decay': the optimizer has a learning_rate of its own"));
+    cr_expect_not_null(
+        strstr(warnings.data, ".steps_per_cycle = 300: the optimizer has a learning_rate of its own"));
+    const char *last = strstr(strstr(warnings.data, "not converted") + 1, "not converted");
+    cr_expect(last && !strstr(last + 1, "not converted"), "%s", warnings.data);
     syi_text_free(&warnings);
 
     warnings = convert(
