@@ -53,7 +53,7 @@ static int describe(const struct syi_dataset *d, char hex[65], struct sy_error *
         status = add_vocabulary(&text, syi_config_vocabulary(form->config, target), err);
     for (int i = 0; i < d->source.n; i++) {
         const struct syi_source_file *f = &d->source.file[i];
-        syi_text_printf(&text, "%s\n%" PRId64 " %" PRId64 "\n", f->path, f->bytes, f->modified);
+        syi_text_printf(&text, "%s\n%" PRId64 " %" PRId64 "\n", f->real, f->bytes, f->modified);
     }
     if (!status) status = syi_text_status(&text, err);
     syi_sha256_init(&hash);

@@ -35,7 +35,7 @@ static int share_text(const struct syi_share *share, char **text, struct sy_erro
 
 /* ---- the files of a source ---- */
 
-/* For each file its numbers, then its path and where it is read, each with its NUL. */
+/* For each file its numbers, then its path, that without links and where it is read, each with its NUL. */
 static void write_files(const struct syi_source *source, struct syi_text *text)
 {
     for (int i = 0; i < source->n; i++) {
@@ -43,6 +43,7 @@ static void write_files(const struct syi_source *source, struct syi_text *text)
         const int64_t numbers[] = {f->bytes, f->modified, f->device, f->inode};
         syi_text_append(text, numbers, sizeof numbers);
         syi_text_append(text, f->path, strlen(f->path) + 1);
+        syi_text_append(text, f->real, strlen(f->real) + 1);
         syi_text_append(text, f->readable, strlen(f->readable) + 1);
     }
 }
@@ -57,9 +58,11 @@ static int read_files(struct syi_source *source, const char *at, struct sy_error
         at += sizeof numbers;
         f->path = syi_strdup(at, err);
         at += strlen(at) + 1;
+        f->real = syi_strdup(at, err);
+        at += strlen(at) + 1;
         f->readable = syi_strdup(at, err);
         at += strlen(at) + 1;
-        if (!f->path || !f->readable) return SY_ENOMEM;
+        if (!f->path || !f->real || !f->readable) return SY_ENOMEM;
     }
     return SY_OK;
 }

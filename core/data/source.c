@@ -78,8 +78,8 @@ void syi_source_remove_stale(const char *cache, const char *name, size_t same)
 /* The copy's name, owned by the caller. *same: of how many bytes all copies of this path begin alike. */
 static char *copy_name(const struct syi_source_file *file, size_t *same, struct sy_error *err)
 {
-    char hex[65], *whole = realpath(file->path, NULL);
-    const char *path = whole ? whole : file->path, *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char hex[65];
+    const char *path = file->real, *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     struct syi_sha256 hash;
     syi_sha256_init(&hash);
     syi_sha256_add(&hash, path, strlen(path));
@@ -87,7 +87,6 @@ static char *copy_name(const struct syi_source_file *file, size_t *same, struct 
     char *name = syi_format("%.*s-%.*s-%" PRId64 "-%" PRId64, NAME_BYTES, base, PATH_DIGITS, hex, file->bytes,
                             file->modified);
     *same = (strlen(base) < NAME_BYTES ? strlen(base) : NAME_BYTES) + 1 + PATH_DIGITS + 1;
-    free(whole);
     if (!name) syi_error(err, SY_ENOMEM, "out of memory while unpacking %s", file->path);
     return name;
 }
@@ -137,6 +136,13 @@ static const char *place_of_copies(struct syi_source *source, const char *cache)
     return source->temporary;
 }
 
+static char *real_path(const char *path, struct sy_error *err)
+{
+    char *whole = realpath(path, NULL), *real = syi_strdup(whole ? whole : path, err);
+    free(whole);
+    return real;
+}
+
 /* file->path is set. */
 static int look_at(struct syi_source *source, struct syi_source_file *file, const struct stat *info,
                    const char *cache, struct sy_error *err)
@@ -146,6 +152,8 @@ static int look_at(struct syi_source *source, struct syi_source_file *file, cons
     file->modified = syi_modified(info);
     file->device = (int64_t)info->st_dev;
     file->inode = (int64_t)info->st_ino;
+    file->real = real_path(file->path, err);
+    if (!file->real) return SY_ENOMEM;
     int status = compression_of(file->path, &compression, err);
     if (status) return status;
     if (compression != SYI_COMPRESSION_NONE) cache = place_of_copies(source, cache);
@@ -226,6 +234,7 @@ void syi_source_close(struct syi_source *source)
 {
     for (int i = 0; i < source->n; i++) {
         syi_free(source->file[i].path);
+        syi_free(source->file[i].real);
         syi_free(source->file[i].readable);
     }
     syi_temporary_folder_remove(source->temporary);

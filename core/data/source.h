@@ -10,6 +10,7 @@ enum { SYI_SOURCE_FILES = 1 << 16 };
 
 struct syi_source_file {
     char *path;     /* as given or found, for messages */
+    char *real;     /* whole and without links: what copies and indexes go by; path where it cannot be had */
     char *readable; /* path, or its unpacked copy */
     int64_t bytes, modified, device,
         inode; /* of path: what shows that it is the same file; modified in nanoseconds */

@@ -77,13 +77,13 @@ static char *name_of(const struct syi_staging *stage, const struct syi_source_fi
     char hex[65], *name;
     const int64_t numbers[] = {f->bytes, f->modified, f->inode};
     syi_sha256_init(&hash);
-    syi_sha256_add(&hash, f->path, strlen(f->path));
+    syi_sha256_add(&hash, f->real, strlen(f->real));
     syi_sha256_add(&hash, numbers, sizeof numbers);
     syi_sha256_hex(&hash, hex);
     if (strcmp(f->path, f->readable) != 0)
         name = syi_format("%s/%s", stage->folder, base_of(f->readable));
     else
-        name = syi_format("%s/%.*s-%.*s-%" PRId64 "-%" PRId64, stage->folder, NAME_BYTES, base_of(f->path),
+        name = syi_format("%s/%.*s-%.*s-%" PRId64 "-%" PRId64, stage->folder, NAME_BYTES, base_of(f->real),
                           PATH_DIGITS, hex, f->bytes, f->modified);
     if (!name) syi_error(err, SY_ENOMEM, "out of memory while copying %s", f->path);
     return name;

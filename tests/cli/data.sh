@@ -119,6 +119,26 @@ for tool in gzip zstd; do
     done
 done
 
+# ---- one file by several spellings of its path: one copy, one index ----
+
+ln -s one.tsv link.tsv
+exits 0 run spelled --set task.t.train=one.tsv --set data.stage=disk --set train.steps=3 --set train.schedule=constant
+steps=3
+for path in "$here/one.tsv" ./one.tsv link.tsv; do
+    steps=$((steps + 1))
+    exits 0 run spelled --set "task.t.train=$path" --set data.stage=disk --set train.steps=$steps \
+        --set train.schedule=constant --resume
+    says spelled/log 'data.stage: 0 files of 0.0 MiB copied to 1 node in .* s, 1 had been there before'
+done
+[ "$(find disk -type f | wc -l)" -eq 1 ] || fail "a file is copied once for each spelling of its path: $(ls disk)"
+if [ -e one.tsv.gzip ] && "$program" version | grep -q '^compressed files.*gzip'; then
+    ln -s one.tsv.gzip link.gzip
+    for path in one.tsv.gzip "$here/one.tsv.gzip" link.gzip; do
+        exits 0 run "indexed-$(echo "$path" | wc -c)" --set "task.t.train=$path" --set data.cache=indexes --set train.steps=1
+    done
+    [ "$(find indexes -name '*.index' | wc -l)" -eq 1 ] || fail "a file has an index for each spelling of its path: $(ls indexes)"
+fi
+
 # ---- mixtures and packed rows ----
 
 three="--set task.a.train=one.tsv --set task.b.train=two.tsv --set task.c.train=three.tsv --set mixture.m.tasks=[a,b,c]"
