@@ -54,17 +54,26 @@
 #define CHUNK_WIDTH  (IS_AVX2 ? 32 : 16)
 #define CHUNK_PANELS (IS_AVX2 ? 4 : 16)
 #define CHUNKS_LEAST 3
-/* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, as the L2 cache has at least so many bytes or fewer, in
- * which fewer steps fit; and these where C has few elements. */
+/* Of x^T y by AVX-512: panels of columns of a block, most columns, least steps, where the L2 cache is large and where it is not, for
+ * then fewer fit in it; and these where C has few elements. */
 #define COPIED_PANELS         8
 #define COPIED_COLUMNS        4096
-#define COPIED_L2             (2 << 20)
 #define COPIED_STEPS          2048
 #define COPIED_STEPS_SMALL_L2 768
 #define COPIED_FEW            (512 * 512)
 #define COPIED_FEW_STEPS      512
 /* Contractions of x w and x w^T of so many steps are taken so as well: tiles wait for far operands earlier than vectors. */
 #define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
+
+/* Rows of an expert times its transposed weights, at most, that fast_gemm_compute_columns takes on cores as said at AHEAD_L1 without a
+ * large L2 cache: where rows of weights lie a multiple of COLUMN_SET apart, and else. */
+#define COLUMN_ROWS_IN_SET 12
+#define COLUMN_ROWS        26
+
+static int has_large_l2(void)
+{
+    return sycpu_l2_bytes() >= LARGE_L2;
+}
 
 /* Groups of columns that threads share an expert's C in. A thread packs the rows of A and the columns of B
  * that it needs for itself, so with g groups of c columns, and r rows, t threads pack r g / t rows and c / g
@@ -111,7 +120,7 @@ static int copies_chunks(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
     const int64_t least_steps = gemm->rows * gemm->columns <= COPIED_FEW ? COPIED_FEW_STEPS
-                                : sycpu_l2_bytes() >= COPIED_L2          ? COPIED_STEPS
+                                : has_large_l2()                         ? COPIED_STEPS
                                                                          : COPIED_STEPS_SMALL_L2;
     return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled && plan->steps >= least_steps &&
            gemm->rows >= LANES && gemm->columns % TILE_COLUMNS == 0 && gemm->columns <= COPIED_COLUMNS;
@@ -182,7 +191,7 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
 static void plan_streamed(struct sycpu_gemm_plan *plan)
 {
     if (!plan->ahead || !is_plain_nn(plan)) return;
-    const int large = sycpu_l2_bytes() >= STREAMED_L2;
+    const int large = has_large_l2();
     plan->streamed_over = large ? 0 : TILE_ROWS;
     plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;
 }
@@ -212,6 +221,17 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
                   panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
     if (plan->streamed_most) return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth));
     return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
+}
+
+/* Rows of an expert times transposed weights that are few for fast_gemm_compute_columns. */
+static int64_t column_rows(const struct sycpu_gemm_plan *plan)
+{
+    const struct sycpu_gemm *gemm = &plan->gemm;
+    const int64_t room = plan->b_words * STEP / gemm->depth / LANES,
+                  rows = least(COLUMN_VECTORS, room) * LANES;
+    if (gemm->scale || gemm->leaf % (LANES * STEP) || gemm->columns % LANES) return 0;
+    if (!plan->ahead || has_large_l2()) return rows;
+    return least(rows, gemm->depth % COLUMN_SET ? COLUMN_ROWS : COLUMN_ROWS_IN_SET);
 }
 
 /* Words of B that a thread packs at a time, with plan->own. */
@@ -298,8 +318,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
         plan.turned_rows = least(TURNED_VECTORS, 2 * plan.b_panels) * LANES;
         if (!gemm->scale && gemm->columns % TILE_COLUMNS == 0)
             plan.broadcast_rows = least(BROADCAST_VECTORS, 2 * plan.b_panels) * LANES;
-        if (!gemm->scale && gemm->leaf % (LANES * STEP) == 0 && gemm->columns % LANES == 0)
-            plan.column_rows = least(COLUMN_VECTORS, plan.b_words * STEP / gemm->depth / LANES) * LANES;
+        plan.column_rows = column_rows(&plan);
     }
     plan.a_words = a_words_of(&plan);
     if (plan.copied) plan.a_words *= 2, plan.b_words *= 2; /* of a chunk and of the next */

@@ -9,9 +9,6 @@
 #if COLUMN_VECTORS
 #    define QUAD    4  /* elements transposed together */
 #    define AT_ONCE 26 /* buffer rows whose sums are in registers, at most */
-/* Rows of weights a multiple of so many elements apart fall into one set of the L1 cache, which does not hold
- * LANES lines: of them a line is read once and copied. */
-#    define SET_STRIDE 1024
 /* Blocks of LANES elements from what is copied to what is fetched into the L1 cache for that. */
 #    define NEAR_BLOCKS 3
 
@@ -110,7 +107,7 @@ static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_g
                         struct columns *t, const int64_t *slot, int64_t rows, int64_t c)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    int copied = t->stride % SET_STRIDE == 0;
+    int copied = t->stride % COLUMN_SET == 0;
     for (int64_t i = 0; i < rows; i++)
         __builtin_prefetch((char *)gemm->c + (c + slot[i] * gemm->columns) * c_element(plan), 1);
     for (int i = 0; copied && i < LANES; i++)

@@ -57,6 +57,9 @@
 #else
 #    define COLUMN_VECTORS 0
 #endif
+/* Rows of weights a multiple of so many words apart fall into one set of the L1 cache, which does not hold LANES lines: of them
+ * fast_gemm_compute_columns reads a line once and copies it. */
+#define COLUMN_SET 1024
 /* Whether sums over all tokens are taken in chunks. By vectors of AVX-512 not (on Zen 4 it was slower), but with plan->copied. */
 #if defined(SYCPU_TILES) || IS_AVX2
 #    define CHUNKED_SUMS 1
@@ -102,15 +105,15 @@
 #    define HAS_AHEAD 0
 #endif
 #define AHEAD_L1       (48 << 10)
+#define LARGE_L2       (2 << 20) /* bytes of the L2 cache of some of them */
 #define HAS_WAITING    (HAS_AHEAD || IS_AVX2)
 #define WAITING_LEAVES 8
 /* Of an expert of at most so many rows, so many of them at a time, B may be read row by row there as well (fast_gemm_streamed.c), so many
- * columns of it side by side: they and the next stay in a L2 cache of so many bytes beside the sums. In a smaller one those of rows that
+ * columns of it side by side: they and the next stay in a L2 cache of LARGE_L2 beside the sums. In a smaller one those of rows that
  * are taken at a time do; rows of one tile it takes as fast without. */
 #define STREAMED_ROWS    84
 #define STREAMED_HEIGHT  28
 #define STREAMED_COLUMNS 1024
-#define STREAMED_L2      (2 << 20)
 /* Of experts of at most so many panels of A, B is packed into two buffers in turn (fast_gemm_buffered.c), so many rows and panels of it
  * at most; so many words hold sums. 0: never. */
 #define BUFFERED_PANELS  (IS_AVX2 ? 4 : 0)

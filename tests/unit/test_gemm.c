@@ -285,6 +285,20 @@ Test(gemm, experts_whose_weights_are_read_row_by_row)
     }
 }
 
+/* Transposed weights of experts where the L1 cache is large: as many rows as are taken by one kernel, and one more, whose rows of weights
+ * fall into one set of that cache or not. */
+Test(gemm, transposed_weights_by_the_set_of_their_rows)
+{
+    static const int64_t depth[] = {512, 1024}, slots[] = {11, 12, 13, 26, 27, 40};
+    static const char *const l2[] = {"1048576", "4194304"};
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
+    for (int i = 0; i < 24; i++) {
+        struct shape s = {2, 1, slots[i % 6], 32, depth[i / 6 % 2]};
+        setenv("SY_TEST_L2_BYTES", l2[i / 12], 1);
+        check(SY_OP_GROUPED_MATMUL_NT, &s, s.n / 8, -20, 0);
+    }
+}
+
 /* Weights that are packed in two buffers in turn: more columns than one holds, leaves that are no multiple of what it holds, experts
  * with one to five panels of rows beside each other, so that what the first part of the next will be is guessed wrong at times. */
 Test(gemm, experts_whose_weights_take_turns_in_buffers)
