@@ -122,8 +122,9 @@ static int copies_chunks(const struct sycpu_gemm_plan *plan)
     const int64_t least_steps = gemm->rows * gemm->columns <= COPIED_FEW ? COPIED_FEW_STEPS
                                 : has_large_l2()                         ? COPIED_STEPS
                                                                          : COPIED_STEPS_SMALL_L2;
-    return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled && plan->steps >= least_steps &&
-           gemm->rows >= LANES && gemm->columns % TILE_COLUMNS == 0 && gemm->columns <= COPIED_COLUMNS;
+    return plan->ahead && gemm->form == SYCPU_GEMM_TN && !gemm->filled && gemm->leaf % STEP == 0 &&
+           plan->steps >= least_steps && gemm->rows >= LANES && gemm->columns % TILE_COLUMNS == 0 &&
+           gemm->columns <= COPIED_COLUMNS;
 }
 
 /* Steps of a chunk where chunks of the contraction are an outer loop (fast_gemm_chunks.c), else 0. Tiles
@@ -190,7 +191,7 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
 /* Rows of an expert whose weights are read row by row. */
 static void plan_streamed(struct sycpu_gemm_plan *plan)
 {
-    if (!plan->ahead || !is_plain_nn(plan)) return;
+    if (!HAS_STREAMED || !plan->ahead || !is_plain_nn(plan)) return;
     const int large = has_large_l2();
     plan->streamed_over = large ? 0 : TILE_ROWS;
     plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;
@@ -230,7 +231,7 @@ static int64_t column_rows(const struct sycpu_gemm_plan *plan)
     const int64_t room = plan->b_words * STEP / gemm->depth / LANES,
                   rows = least(COLUMN_VECTORS, room) * LANES;
     if (gemm->scale || gemm->leaf % (LANES * STEP) || gemm->columns % LANES) return 0;
-    if (!plan->ahead || has_large_l2()) return rows;
+    if (STEP > 1 || !plan->ahead || has_large_l2()) return rows;
     return least(rows, gemm->depth % COLUMN_SET ? COLUMN_ROWS : COLUMN_ROWS_IN_SET);
 }
 
@@ -289,7 +290,7 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.direct = gemm->form == SYCPU_GEMM_NN && !gemm->panels && gemm->rows <= DIRECT_ROWS;
     plan.rounded = call->out[0].dtype == SY_BF16;
     plan.ahead = HAS_AHEAD && sycpu_l1_bytes() >= AHEAD_L1;
-    plan.waits = plan.ahead || IS_AVX2;
+    plan.waits = (STEP == 1 && plan.ahead) || IS_AVX2;
     plan.in_place = WHOLE > 1 && gemm->form != SYCPU_GEMM_TN && gemm->leaf % 32 == 0 &&
                     gemm->a_width % 32 == 0 && gemm->a_width % 1024 && (uintptr_t)gemm->a % 64 == 0;
     plan.run = gemm->form != SYCPU_GEMM_TN && gemm->leaf % (STEP * WHOLE) ? gemm->leaf : gemm->depth;
@@ -301,7 +302,8 @@ static struct sycpu_gemm_plan make_plan(const struct sy_call *call, int threads)
     plan.copied = !plan.own && copies_chunks(&plan);
     plan.chunk = plan.own ? 0 : chunk_of(&plan);
     plan.strip_rows = strip_rows(&plan);
-    plan.from_rows = plan.ahead && gemm->form != SYCPU_GEMM_TN && !plan.own && !plan.chunk && !plan.direct;
+    plan.from_rows =
+        STEP == 1 && plan.ahead && gemm->form != SYCPU_GEMM_TN && !plan.own && !plan.chunk && !plan.direct;
     plan.blocks = plan.chunk && (gemm->form == SYCPU_GEMM_TN || is_long(&plan));
     plan.rows_stay = rows_stay(&plan);
     plan.a_steps = plan.chunk && !plan.rows_stay ? plan.chunk : plan.steps;

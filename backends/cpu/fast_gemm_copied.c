@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums over all tokens, x^T y, of float32 by AVX-512, where the L1 cache is large. A block of C takes a chunk of the contraction at a
+/* Sums over all tokens, x^T y, by AVX-512, where the L1 cache is large. A block of C takes a chunk of the contraction at a
  * time (fast_gemm_chunks.c), whose panels of both operands lie in that cache. While tiles multiply one chunk, the next one, which may be
  * the first of the next block, is copied to panels of its own, a piece every few steps: so neither packing nor memory is waited
  * for. */
@@ -9,8 +9,8 @@
 
 #if HAS_AHEAD
 
-/* Rows from those that are copied to those that are fetched. */
-#    define ROWS_AHEAD 4
+/* Steps from those that are copied to those that are fetched. */
+#    define STEPS_AHEAD 4
 
 _Static_assert(LANES <= TILE_ROWS + PANEL_GAP, "a vector for TILE_ROWS rows may end behind a panel");
 _Static_assert(TILE_COLUMNS == 2 * LANES, "a piece of B is two rows of a panel");
@@ -32,22 +32,23 @@ static int move_on(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker 
     return fast_gemm_take_chunk(plan, worker, 1, &chunk->left);
 }
 
-/* A chunk that is copied: now the rows of x, as long as there are any, then those of y. */
+/* A chunk that is copied: now the steps of x, as long as there are any, then those of y. */
 struct copies {
     struct sycpu_gemm_pieces now, y;
     int64_t x_steps, y_steps; /* that are so copied; the others are packed after them */
 };
 
-/* Of rows `stride` words apart, `together` of them at a time: `n` pieces of `width` words of each, whose places are `panel` words
+/* Of rows `below` elements apart, `together` steps at a time: `n` pieces of `width` elements of each, whose places are `panel` words
  * apart. */
-static struct sycpu_gemm_pieces pieces_of(const float *from, int64_t stride, int64_t together, float *to,
+static struct sycpu_gemm_pieces pieces_of(const operand *from, int64_t below, int64_t together, float *to,
                                           int64_t width, int64_t panel, int64_t n)
 {
     return (struct sycpu_gemm_pieces){
         .from = from,
+        .below = below,
         .width = width,
-        .jump = together * stride - n * width,
-        .ahead = ROWS_AHEAD * stride,
+        .jump = together * STEP * below - n * width,
+        .ahead = STEPS_AHEAD * STEP * below,
         .to = to,
         .panel = panel,
         .back = together * width - n * panel,
@@ -60,11 +61,11 @@ static struct sycpu_gemm_pieces pieces_of_x(const struct sycpu_gemm_plan *plan,
                                             const struct sycpu_gemm_worker *worker,
                                             const struct sycpu_gemm_block *block)
 {
-    const int64_t stride = plan->gemm.a_width;
+    const int64_t stride = plan->gemm.a_width, step = STEP * stride;
     struct sycpu_gemm_pieces x =
-        pieces_of((const float *)plan->gemm.a + worker->from * stride + block->row, stride, A_TOGETHER,
+        pieces_of((const operand *)plan->gemm.a + worker->from * step + block->row, stride, A_TOGETHER,
                   worker->a, TILE_ROWS, a_panel_size(plan->a_steps), divide_up(block->rows, TILE_ROWS));
-    x.second = stride, x.third = 2 * stride, x.vector = TILE_ROWS;
+    x.second = step, x.third = 2 * step, x.vector = TILE_ROWS;
     return x;
 }
 
@@ -72,11 +73,11 @@ static struct sycpu_gemm_pieces pieces_of_y(const struct sycpu_gemm_plan *plan,
                                             const struct sycpu_gemm_worker *worker,
                                             const struct sycpu_gemm_block *block)
 {
-    const int64_t stride = plan->gemm.columns;
+    const int64_t stride = plan->gemm.columns, step = STEP * stride;
     struct sycpu_gemm_pieces y =
-        pieces_of((const float *)plan->gemm.b + worker->from * stride + block->panel * TILE_COLUMNS, stride,
+        pieces_of((const operand *)plan->gemm.b + worker->from * step + block->panel * TILE_COLUMNS, stride,
                   B_TOGETHER, worker->b, TILE_COLUMNS, b_panel_size(plan->steps), block->n);
-    y.second = LANES, y.third = stride, y.vector = LANES;
+    y.second = LANES, y.third = step, y.vector = LANES;
     return y;
 }
 
@@ -87,16 +88,16 @@ static void begin_copies(const struct sycpu_gemm_plan *plan, const struct sycpu_
 {
     const int last = worker->from + worker->taken == worker->depth;
     struct sycpu_gemm_pieces x = pieces_of_x(plan, worker, block), y = pieces_of_y(plan, worker, block);
-    x.rows = (worker->taken - last) / A_TOGETHER;
-    y.rows = worker->taken / B_TOGETHER;
-    x.every = y.every = greatest(1, steps / greatest(1, x.rows * x.in_rows + y.rows * y.in_rows));
+    x.steps = (worker->taken - last) / A_TOGETHER;
+    y.steps = worker->taken / B_TOGETHER;
+    x.every = y.every = greatest(1, steps / greatest(1, x.steps * x.in_rows + y.steps * y.in_rows));
     x.wait = y.wait = x.every;
     x.then = &c->y;
-    if (!y.rows) y.wait = y.every = NO_PIECE;
-    c->now = x.rows ? x : y;
+    if (!y.steps) y.wait = y.every = NO_PIECE;
+    c->now = x.steps ? x : y;
     c->y = y;
-    c->x_steps = x.rows * A_TOGETHER;
-    c->y_steps = y.rows * B_TOGETHER;
+    c->x_steps = x.steps * A_TOGETHER;
+    c->y_steps = y.steps * B_TOGETHER;
 }
 
 /* Packs the steps of a chunk from these on, and makes its block the worker's. */
@@ -139,7 +140,7 @@ void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_g
         worker->pieces = more ? &copies.now : NULL;
         compute_columns(plan, worker, expert, &chunk.block);
         if (!more) break;
-        while (copies.now.rows) copy_piece(&copies.now);
+        while (copies.now.steps) copy_piece(&copies.now);
         pack_from(plan, &after, expert, &next.block, copies.x_steps, copies.y_steps);
         *worker = after;
         chunk = next;

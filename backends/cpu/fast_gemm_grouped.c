@@ -92,7 +92,7 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
         return;
     }
 #endif
-#if HAS_AHEAD
+#if HAS_STREAMED
     if (worker->rows > plan->streamed_over && worker->rows <= plan->streamed_most) {
         fast_gemm_compute_streamed(plan, worker, expert, first, end);
         return;

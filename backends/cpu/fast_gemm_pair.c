@@ -18,27 +18,6 @@ struct pair {
     int64_t depth;
 };
 
-#    ifdef SYCPU_PAIRS
-/* Columns of two rows as words. */
-ALWAYS_INLINE vec load_step(const operand *b, int64_t stride)
-{
-#        define PICK(i) ((i) | (16 + (i)) << 16)
-    const __m512i order =
-        _mm512_setr_epi32(PICK(0), PICK(1), PICK(2), PICK(3), PICK(4), PICK(5), PICK(6), PICK(7), PICK(8),
-                          PICK(9), PICK(10), PICK(11), PICK(12), PICK(13), PICK(14), PICK(15));
-#        undef PICK
-    const __m512i early = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)b)),
-                  both = _mm512_inserti64x4(early, _mm256_loadu_si256((const __m256i *)(b + stride)), 1);
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both));
-}
-#    else
-ALWAYS_INLINE vec load_step(const operand *b, int64_t stride)
-{
-    (void)stride;
-    return vec_load(b);
-}
-#    endif
-
 #    define ZERO(i)        vec c##i = vec_zero();
 #    define ZERO_BELOW(i)  vec d##i = vec_zero();
 #    define STEP_ON(i)     c##i = vec_step(vec_broadcast(a + i), bk, c##i);
@@ -64,7 +43,7 @@ ALWAYS_INLINE vec load_step(const operand *b, int64_t stride)
             ROWS(ZERO)                                                                                       \
             BELOW(ZERO_BELOW)                                                                                \
             for (; depth > 0; depth -= STEP) {                                                               \
-                const vec bk = load_step(b, stride);                                                         \
+                const vec bk = vec_load_step(b, stride);                                                     \
                 __builtin_prefetch(far, 0, 2);                                                               \
                 if (STEP > 1) __builtin_prefetch(far + stride, 0, 2);                                        \
                 ROWS(STEP_ON)                                                                                \

@@ -95,18 +95,22 @@
 #    define DIRECT_LEAST        0
 #    define DIRECT_PANELS_LEAST 0
 #endif
-/* Float32 by AVX-512 where the L1 cache has so many bytes: such cores multiply and add twice a cycle, so that what a tile waits for
- * counts twice as much. On them the sums of at most so many leaves of a tile, as by AVX2, wait until the last one
- * (fast_gemm_whole_tile), the first tiles copy rows of A (plan->from_rows), and the next chunk of x^T y is copied meanwhile
- * (plan->copied). */
-#if defined(__AVX512F__) && !defined(SYCPU_PAIRS)
+/* By vectors of AVX-512 where the L1 cache has so many bytes: such cores multiply and add twice a cycle, so that what a tile waits for
+ * counts twice as much. On them the next chunk of x^T y is copied meanwhile (plan->copied). Of float32 the sums of at most so many leaves
+ * of a tile, as by AVX2, wait until the last one (fast_gemm_whole_tile), and the first tiles copy rows of A (plan->from_rows). */
+#if defined(__AVX512F__) && !defined(SYCPU_TILES)
 #    define HAS_AHEAD 1
 #else
 #    define HAS_AHEAD 0
 #endif
+#if HAS_AHEAD && !defined(SYCPU_PAIRS)
+#    define HAS_STREAMED 1
+#else
+#    define HAS_STREAMED 0
+#endif
 #define AHEAD_L1       (48 << 10)
 #define LARGE_L2       (2 << 20) /* bytes of the L2 cache of some of them */
-#define HAS_WAITING    (HAS_AHEAD || IS_AVX2)
+#define HAS_WAITING    (HAS_STREAMED || IS_AVX2)
 #define WAITING_LEAVES 8
 /* Of an expert of at most so many rows, so many of them at a time, B may be read row by row there as well (fast_gemm_streamed.c), so many
  * columns of it side by side: they and the next stay in a L2 cache of LARGE_L2 beside the sums. In a smaller one those of rows that
@@ -632,7 +636,7 @@ void fast_gemm_compute_strips(const struct sycpu_gemm_plan *plan, const struct s
 void fast_gemm_compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                             int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t n);
 
-/* ---- fast_gemm_streamed.c, with HAS_AHEAD and plan->streamed_most ---- */
+/* ---- fast_gemm_streamed.c, with HAS_STREAMED and plan->streamed_most ---- */
 
 /* All rows of an expert that plan->streamed_over and streamed_most say, panels [first, end) of columns. */
 void fast_gemm_compute_streamed(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,

@@ -7,7 +7,7 @@
 
 #include "backends/cpu/fast_gemm_parts.h"
 
-#if HAS_AHEAD
+#if HAS_STREAMED
 
 /* Rows of weights in a strip, of few rows of the expert and of more, whose sums take longer to load and store; rows that are few. */
 #    define STRIP      16

@@ -147,7 +147,20 @@ static inline vec vec_load_int8(const int8_t *p)
 }
 #    endif
 
-#    ifndef SYCPU_PAIRS
+#    ifdef SYCPU_PAIRS
+/* A vector of words: a row of pairs, whose second elements lie `below` elements behind the first. */
+ALWAYS_INLINE vec vec_load_step(const operand *b, int64_t below)
+{
+#        define PICK(i) ((i) | (16 + (i)) << 16)
+    const __m512i order =
+        _mm512_setr_epi32(PICK(0), PICK(1), PICK(2), PICK(3), PICK(4), PICK(5), PICK(6), PICK(7), PICK(8),
+                          PICK(9), PICK(10), PICK(11), PICK(12), PICK(13), PICK(14), PICK(15));
+#        undef PICK
+    const __m512i early = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)b)),
+                  both = _mm512_inserti64x4(early, _mm256_loadu_si256((const __m256i *)(b + below)), 1);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, both));
+}
+#    else
 /* A zero of its own, which takes no time. Of several the compiler would make one and copy it, which takes the place of a multiply-add. */
 static inline vec vec_zero_apart(void)
 {
@@ -349,6 +362,15 @@ ALWAYS_INLINE void transpose(const operand *const *row, int64_t k, float *to, in
 }
 #else
 #    error "fast matrix products need AVX-512, AVX2 or 64-bit ARM"
+#endif
+
+#ifndef SYCPU_PAIRS
+/* A vector of words: a row of them. */
+static inline vec vec_load_step(const operand *b, int64_t below)
+{
+    (void)below;
+    return vec_load(b);
+}
 #endif
 
 /* What vec_stream wrote is seen by other threads before what is written from here on. */
