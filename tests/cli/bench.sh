@@ -157,6 +157,11 @@ awk '$2 == "64x256x256" {
     }
     END { exit right != 3 }' "$here/out" || fail "percent_of_peak is not of peak_gflops: $(grep 64x256x256 "$here/out")"
 
+# With places, too, what a row says is of one product, not of all that a run has.
+exits 0 "$program" bench gemm --shape 64x256x256 --places 31 --seconds 0.01 --threads 2
+awk '$2 == "64x256x256" && $4 < 8 * $3 { right++ } END { exit right != 3 }' "$here/out" ||
+    fail "min_us is not of one product: $(grep 64x256x256 "$here/out")"
+
 exits 0 "$program" bench gemm --shape 33x40x24 --places 3 --seconds 0.001 --threads 2 --json
 one_document
 says out '"name":"tn 33x40x24"'
