@@ -116,8 +116,8 @@ static int measure(const struct bench_micro *micro, const struct product *produc
     if (status) return status;
     struct bench_row row = bench_find(&rows, syi_op_info(product->op)->name);
     const double least = row.least / micro->places, flops = row.flops / (double)row.calls / least;
-    *rate = (struct rate){times.median / micro->places, least, flops,
-                          bench_share(&now, micro->dtype, flops), bench_peak(&now, micro->dtype)};
+    *rate = (struct rate){times.median / micro->places, least, flops, bench_share(&now, micro->dtype, flops),
+                          bench_peak(&now, micro->dtype)};
     bench_rows_free(&rows);
     return SY_OK;
 }
