@@ -66,9 +66,8 @@
 #define LONG_STEPS (WHOLE > 1 ? 4096 : 12288)
 
 /* Rows of an expert times its transposed weights, at most, that fast_gemm_compute_columns takes on cores as said at AHEAD_L1 without a
- * large L2 cache: where rows of weights lie a multiple of COLUMN_SET apart, and else. */
+ * large L2 cache: COLUMN_ROWS, but where rows of weights lie a multiple of COLUMN_SET apart. */
 #define COLUMN_ROWS_IN_SET 12
-#define COLUMN_ROWS        26
 
 static int has_large_l2(void)
 {
@@ -191,7 +190,7 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
 /* Rows of an expert whose weights are read row by row. */
 static void plan_streamed(struct sycpu_gemm_plan *plan)
 {
-    if (!HAS_STREAMED || !plan->ahead || !is_plain_nn(plan)) return;
+    if (!plan->ahead || !is_plain_nn(plan)) return;
     const int large = has_large_l2();
     plan->streamed_over = large ? 0 : TILE_ROWS;
     plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;

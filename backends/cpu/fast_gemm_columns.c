@@ -7,8 +7,7 @@
 #include "backends/cpu/fast_gemm_parts.h"
 
 #if COLUMN_VECTORS
-#    define QUAD    4  /* elements transposed together */
-#    define AT_ONCE 26 /* buffer rows whose sums are in registers, at most */
+#    define QUAD 4 /* elements transposed together */
 /* Blocks of LANES elements from what is copied to what is fetched into the L1 cache for that. */
 #    define NEAR_BLOCKS 3
 
@@ -99,8 +98,8 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
 #    define COPIED(height) copied_leaf_##height,
 EACH_HEIGHT(LEAVES)
 typedef void leaf_fn(struct columns *, int64_t, int64_t, const float *, int, float *, int);
-static leaf_fn *const leaf_of[2][AT_ONCE / 2 + 1] = {{NULL, EACH_HEIGHT(PLAIN)},
-                                                     {NULL, EACH_HEIGHT(COPIED)}}; /* by half the height */
+static leaf_fn *const leaf_of[2][COLUMN_ROWS / 2 + 1] = {
+    {NULL, EACH_HEIGHT(PLAIN)}, {NULL, EACH_HEIGHT(COPIED)}}; /* by half the height */
 
 /* All leaves of `rows` buffer rows, to the rows of C that slot has: `c` is the element of row 0. */
 static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,
@@ -125,7 +124,7 @@ static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_g
 /* All rows in equal parts. As whole vectors they always fit in the scratch. */
 static int64_t rows_at_once(const struct sycpu_gemm_plan *plan, int64_t all)
 {
-    const int64_t rows = equal_parts(all, AT_ONCE), room = plan->b_words * STEP / plan->gemm.depth;
+    const int64_t rows = equal_parts(all, COLUMN_ROWS), room = plan->b_words * STEP / plan->gemm.depth;
     return divide_up(all, rows) * turned_width(rows) <= room ? rows : equal_parts(all, LANES);
 }
 

@@ -57,6 +57,8 @@
 #else
 #    define COLUMN_VECTORS 0
 #endif
+/* Buffer rows whose sums it has in registers at a time, at most. */
+#define COLUMN_ROWS 26
 /* Rows of weights a multiple of so many words apart fall into one set of the L1 cache, which does not hold LANES lines: of them
  * fast_gemm_compute_columns reads a line once and copies it. */
 #define COLUMN_SET 1024

@@ -133,6 +133,42 @@ Test(gemm_bf16, contractions_over_a_vocabulary)
     check(SY_OP_MATMUL_NT, &(struct shape){0, 1, 65, 1, 24624}, 171);
 }
 
+/* x^T y with the L1 cache of a core that packs the next chunk beside its tiles, and of one that packs each before them: as the
+ * reference says, and the same bits. */
+static void check_chunks(const struct shape *s, int leaf)
+{
+    struct sy_attr_leaf attr = {leaf};
+    uint64_t at = 0;
+    struct product p;
+    const struct sy_kernel *kernel;
+    void *before[SY_MAX_OUT], *beside[SY_MAX_OUT];
+    begin(&p, SY_OP_MATMUL_TN, s, &attr, SY_F32);
+    while ((kernel = kh_next(SY_OP_MATMUL_TN, SY_BF16, SY_F32, kh_features(), &at))) {
+        setenv("SY_TEST_L1_BYTES", "32768", 1);
+        kh_run(&p.half, kernel, 1, before, "packed before");
+        setenv("SY_TEST_L1_BYTES", "49152", 1);
+        kh_run(&p.half, kernel, 1, beside, "packed beside");
+        cr_assert_lt(kh_differs(&p.half.out[0], before[0], beside[0]), 0, "%s: %d x %d tokens: other bits",
+                     kernel->name, s->groups, s->slots);
+        kh_free_guarded(before[0]);
+        kh_free_guarded(beside[0]);
+        check_kernel(&p, kernel, "packed beside");
+    }
+    end(&p);
+}
+
+/* Chunks of parts of a leaf, of one and of several, with steps left over; blocks of columns and of rows; leaves of an odd length, which
+ * are packed before. */
+Test(gemm_bf16, sums_over_many_tokens_whose_next_are_packed)
+{
+    check_chunks(&(struct shape){0, 2, 1042, 16, 64}, 1);
+    check_chunks(&(struct shape){0, 16, 134, 17, 32}, 1);
+    check_chunks(&(struct shape){0, 16, 130, 30, 32}, 2);
+    check_chunks(&(struct shape){0, 64, 36, 18, 544}, 1);
+    check_chunks(&(struct shape){0, 8, 256, 1035, 32}, 1);
+    check_chunks(&(struct shape){0, 16, 131, 30, 64}, 1);
+}
+
 Test(gemm_bf16, extents_of_any_size_together)
 {
     for (int op = 0; op < 3; op++) each_order(plain_ops[op], 0, (const int[]){2, 600, 4104}, check);
@@ -197,6 +233,7 @@ Test(gemm_bf16, shapes_drawn_at_random)
     for (int n = draw_begin(20); n > 0; n--) {
         struct shape s;
         int op = draw_product(&s, 2e5);
+        setenv("SY_TEST_L1_BYTES", kh_random() % 2 ? "49152" : "32768", 1);
         check(op, &s, draw_leaf(leaf_axis(op, &s)));
     }
 }
