@@ -141,8 +141,8 @@ int syi_engine_find_bad(struct syi_engine *e, const struct syi_batch *batch, int
 {
     struct search s = {.engine = e, .own = {.order = INT64_MAX}};
     struct sy_error lack = {0};
-    int status = syi_session_room_for_hook(e->session, &lack);
-    status = syi_comm_failure(e->rank.comm, &lack, err);
+    lack.code = syi_session_room_for_hook(e->session, &lack);
+    int status = syi_comm_failure(e->rank.comm, &lack, err);
     if (!status && !lack.code) {
         syi_session_hook(e->session, at_op, &s);
         status = syi_engine_gradients(e, batch, step, err);
