@@ -25,8 +25,10 @@ static int read_options(struct layer *l, struct sy_error *err)
 {
     const struct verify_case *c = l->run->item;
     const char *mode = "";
-    int64_t replicas = 1;
+    int64_t replicas = 1, experts;
     int status = verify_config(c, "", &l->config, err);
+    if (!status)
+        status = verify_int(c, "num_experts", 1, 1 << 20, &experts, err); /* sizes are divided by it */
     if (!status) status = verify_real(c, "aux_weight", &l->aux_weight, err);
     if (!status) status = verify_real(c, "z_weight", &l->z_weight, err);
     if (!status) status = verify_flag(c, "batch_prioritized_routing", &l->prioritized, err);

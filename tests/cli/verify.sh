@@ -73,6 +73,10 @@ damaged "$rates" 's/0\.040670/0.040690/' '^FAIL  schedule/all .*at step 250 it i
 damaged "$rates" 's/"steps":\[0,/"steps":[/' '^FAIL  schedule/all .*two lists of the same length'
 damaged "$golden/schedule/schedule-unknown.json" 's/ValueError/KeyError/' '^FAIL  schedule/unknown'
 damaged "$golden/schedule/schedule-unknown.json" 's/ \* quadratic//' '^FAIL  schedule/unknown .*an error was expected'
+layer=$golden/moe_layer/moe_layer-masked-bias.safetensors
+LC_ALL=C sed 's/num_experts\\": 4/num_experts\\": 0/' "$layer" >bad/experts.safetensors
+exits 1 "$program" verify bad/experts.safetensors
+says out '^FAIL  moe_layer/masked-bias .*num_experts: 0 is outside'
 printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
 exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'
