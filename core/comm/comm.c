@@ -88,16 +88,23 @@ int syi_comm_group_shared(struct syi_comm *comm, int lane, const int *ranks, int
     return SY_OK;
 }
 
+static int stop(struct syi_comm *comm, int status, const struct sy_error *cause, struct sy_error *err)
+{
+    syi_comm_abort(comm, cause->text);
+    return syi_error(err, status, "%s", cause->text);
+}
+
 /* The first use of the world is the same call on all ranks, so all make its group together. */
 static int make_world(struct syi_comm *comm, struct sy_error *err)
 {
+    struct sy_error cause = {0};
     if (comm->group[SYI_COMM_WORLD].n) return SY_OK;
-    int *ranks = syi_alloc((size_t)comm->ranks * sizeof *ranks, err);
-    if (!ranks) return SY_ENOMEM;
-    for (int i = 0; i < comm->ranks; i++) ranks[i] = i;
-    int status = make_group(comm, ranks, comm->ranks, &comm->group[SYI_COMM_WORLD], err);
+    int *ranks = syi_alloc((size_t)comm->ranks * sizeof *ranks, &cause);
+    for (int i = 0; ranks && i < comm->ranks; i++) ranks[i] = i;
+    int status =
+        ranks ? make_group(comm, ranks, comm->ranks, &comm->group[SYI_COMM_WORLD], &cause) : SY_ENOMEM;
     syi_free(ranks);
-    return status;
+    return status ? stop(comm, status, &cause, err) : SY_OK;
 }
 
 /* ---- what a table does ---- */
@@ -152,9 +159,7 @@ static int over_group(struct syi_comm *comm, int group, const struct sy_collecti
     struct sy_error cause = {0};
     int status = syi_comm_start(comm, group, call, &request, &cause);
     if (!status) status = syi_comm_wait(comm, request, &cause);
-    if (!status) return SY_OK;
-    syi_comm_abort(comm, cause.text);
-    return syi_error(err, status, "%s", cause.text);
+    return status ? stop(comm, status, &cause, err) : SY_OK;
 }
 
 int syi_comm_gather_in(struct syi_comm *comm, int group, const void *data, size_t bytes, void *all,
@@ -186,50 +191,88 @@ int syi_comm_sum(struct syi_comm *comm, int64_t *words, size_t n, struct sy_erro
 }
 
 /* An integer sum to which the others add zeros. */
+static int broadcast_from(struct syi_comm *comm, int rank, int64_t *words, size_t n, struct sy_error *err)
+{
+    if (comm->rank != rank && n) memset(words, 0, n * sizeof *words); /* without words there is no memory */
+    return syi_comm_sum(comm, words, n, err);
+}
+
 int syi_comm_broadcast(struct syi_comm *comm, int64_t *words, size_t n, struct sy_error *err)
 {
-    if (comm->rank != 0 && n) memset(words, 0, n * sizeof *words); /* without words there is no memory */
-    return syi_comm_sum(comm, words, n, err);
+    return broadcast_from(comm, 0, words, n, err);
+}
+
+/* What follows allocates nothing: a rank without memory would leave the others waiting for it. */
+enum { PIECE = 1 << 14, PIECE_WORDS = PIECE / sizeof(int64_t) };
+
+/* words: the `bytes` of rank 0's data, PIECE at most. */
+static int share_piece(struct syi_comm *comm, const void *data, size_t bytes, int64_t *words,
+                       struct sy_error *err)
+{
+    size_t n = (bytes + sizeof *words - 1) / sizeof *words;
+    words[n - 1] = 0; /* data may end within it */
+    memcpy(words, data, bytes);
+    return syi_comm_broadcast(comm, words, n, err);
 }
 
 int syi_comm_share(struct syi_comm *comm, void *data, size_t bytes, struct sy_error *err)
 {
-    enum { PIECE = 1 << 20 };
+    int64_t words[PIECE_WORDS];
     int status = SY_OK;
-    if (comm->ranks == 1 || !bytes) return SY_OK;
-    int64_t *words = syi_alloc(PIECE, err);
-    if (!words) return SY_ENOMEM;
+    if (comm->ranks == 1) return SY_OK;
     for (size_t at = 0, n; at < bytes && !status; at += n) {
         n = bytes - at < PIECE ? bytes - at : PIECE;
-        memcpy(words, (char *)data + at, n);
-        status = syi_comm_broadcast(comm, words, (n + sizeof *words - 1) / sizeof *words, err);
+        status = share_piece(comm, (char *)data + at, n, words, err);
         if (!status) memcpy((char *)data + at, words, n);
     }
-    syi_free(words);
     return status;
+}
+
+/* *rank: the lowest for which `is` is not 0, -1: none. Each rank adds a bit of its own. */
+static int find_lowest(struct syi_comm *comm, int is, int *rank, struct sy_error *err)
+{
+    enum { BITS = 64, WORDS = 16 };
+    uint64_t bits[WORDS];
+    int64_t words[WORDS];
+    *rank = -1;
+    for (int first = 0; *rank < 0 && first < comm->ranks; first += BITS * WORDS) {
+        int mine = comm->rank - first;
+        memset(bits, 0, sizeof bits);
+        if (is && mine >= 0 && mine < BITS * WORDS) bits[mine / BITS] = UINT64_C(1) << mine % BITS;
+        memcpy(words, bits, sizeof words);
+        int status = syi_comm_sum(comm, words, WORDS, err);
+        if (status) return status;
+        memcpy(bits, words, sizeof bits);
+        for (int i = WORDS - 1; i >= 0; i--)
+            if (bits[i]) *rank = first + i * BITS + __builtin_ctzll(bits[i]);
+    }
+    return SY_OK;
 }
 
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err)
 {
+    int64_t words[PIECE_WORDS];
+    int differs = 0, status = SY_OK;
     *odd = -1;
     if (comm->ranks == 1) return SY_OK;
-    char *all = syi_alloc((size_t)comm->ranks * bytes, err);
-    if (!all) return SY_ENOMEM;
-    int status = syi_comm_gather(comm, data, bytes, all, err);
-    for (int i = comm->ranks - 1; !status && i > 0; i--)
-        if (memcmp(all, all + (size_t)i * bytes, bytes)) *odd = i;
-    syi_free(all);
-    return status;
+    for (size_t at = 0, n; at < bytes && !status; at += n) {
+        n = bytes - at < PIECE ? bytes - at : PIECE;
+        status = share_piece(comm, (const char *)data + at, n, words, err);
+        differs |= memcmp(words, (const char *)data + at, n) != 0;
+    }
+    return status ? status : find_lowest(comm, differs, odd, err);
 }
 
 int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err)
 {
+    int64_t words[(sizeof *failure + sizeof(int64_t) - 1) / sizeof(int64_t)] = {0};
+    int rank;
     if (comm->ranks == 1) return SY_OK;
-    struct sy_error *all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
-    int status = all ? syi_comm_gather(comm, failure, sizeof *failure, all, err) : SY_ENOMEM;
-    for (int i = comm->ranks - 1; !status && i >= 0; i--)
-        if (all[i].code) *failure = all[i];
-    syi_free(all);
+    int status = find_lowest(comm, failure->code, &rank, err);
+    if (status || rank < 0) return status;
+    memcpy(words, failure, sizeof *failure);
+    status = broadcast_from(comm, rank, words, SYI_COUNT(words), err);
+    if (!status) memcpy(failure, words, sizeof *failure);
     return status;
 }
 

@@ -582,6 +582,68 @@ Test(comm, ranks_agree_on_a_failure_and_go_on)
     }
 }
 
+/* ---- a rank without memory ---- */
+
+static _Thread_local int is_short; /* this thread gets no memory */
+
+static void *take_unless_short(void *arg, size_t bytes, size_t alignment)
+{
+    void *piece = NULL;
+    (void)arg;
+    return is_short || posix_memalign(&piece, alignment, bytes) ? NULL : piece;
+}
+
+static void give_back(void *arg, void *piece)
+{
+    (void)arg;
+    free(piece);
+}
+
+/* What ranks tell each other needs no memory once the world is there. */
+static int meet_short(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    enum { BYTES = 100001 };
+    static char text[3][BYTES];
+    struct sy_error failure = {0};
+    char *own = text[comm->rank];
+    int odd, none;
+    (void)arg;
+    int status = syi_comm_sum(comm, &(int64_t){1}, 1, err);
+    is_short = comm->rank == 1;
+    memset(own, comm->rank ? 'x' : 'y', BYTES);
+    if (!status) status = syi_comm_share(comm, own, BYTES, err);
+    cr_expect(own[0] == 'y' && own[BYTES - 1] == 'y');
+    if (!status) status = syi_comm_same(comm, own, BYTES, &none, err);
+    if (comm->rank) own[BYTES - 1] = 'x';
+    if (!status) status = syi_comm_same(comm, own, BYTES, &odd, err);
+    cr_expect(none == -1 && odd == 1, "%d %d", none, odd);
+    if (comm->rank) syi_error(&failure, SY_ENOMEM, "short %d", comm->rank);
+    if (!status) status = syi_comm_failure(comm, &failure, err);
+    cr_expect(failure.code == SY_ENOMEM && !strcmp(failure.text, "short 1"), "%s", failure.text);
+    is_short = 0;
+    return status;
+}
+
+static int begin_short(void *arg, struct syi_comm *comm, struct sy_error *err)
+{
+    (void)arg;
+    is_short = comm->rank == 1;
+    int status = syi_comm_sum(comm, &(int64_t){1}, 1, err);
+    is_short = 0;
+    if (comm->rank == 1) (void)syi_comm_barrier(comm, NULL); /* returns, as all were told to stop */
+    return status;
+}
+
+Test(comm, a_rank_without_memory_keeps_none_waiting, .timeout = 60)
+{
+    static const struct sy_allocator allocator = {NULL, take_unless_short, give_back};
+    struct sy_error err = {0};
+    cr_assert_eq(sy_allocator_set(&allocator, NULL), SY_OK);
+    cr_expect_eq(syi_comm_thread_run(3, meet_short, NULL, &err), SY_OK, "%s", err.text);
+    cr_expect_eq(syi_comm_thread_run(3, begin_short, NULL, &err), SY_ENOMEM, "%s", err.text);
+    cr_assert_eq(sy_allocator_set(NULL, NULL), SY_OK);
+}
+
 /* ---- long work of one rank ---- */
 
 /* Rank 0's work ends, and fails, when rank 1 has heard that it goes on. */
