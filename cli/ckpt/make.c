@@ -133,10 +133,8 @@ static int open_views(struct making *m, const char *run, const int64_t *step, si
     int status = SY_OK;
     m->view = syi_alloc(n * sizeof *m->view, err);
     if (!m->view) return SY_ENOMEM;
-    for (; m->n < n && !status; m->n++) {
-        status = syi_checkpoint_view_open(run, step[m->n], &m->view[m->n], err);
-        if (!status) status = syi_checkpoint_view_check(&m->view[m->n], 0, err);
-    }
+    for (; m->n < n && !status; m->n++)
+        status = syi_checkpoint_view_take(run, step[m->n], 1, &m->view[m->n], err);
     return status;
 }
 

@@ -49,8 +49,7 @@ static int open_checkpoint(struct syi_export *export, int64_t step, struct sy_er
 {
     const struct syi_safetensors none = {.fd = -1};
     struct syi_checkpoint_view view;
-    int status = syi_checkpoint_view_open(export->run_dir, step, &view, err);
-    for (int i = 0; i < 2 && !status; i++) status = syi_checkpoint_view_check(&view, i, err);
+    int status = syi_checkpoint_view_take(export->run_dir, step, 2, &view, err);
     if (!status) {
         export->step = view.meta.step;
         export->params = view.file[0];

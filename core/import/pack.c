@@ -249,8 +249,7 @@ int syi_pack_run(struct syi_pack *pack, const char *to, struct sy_error *err)
     pack->parameters = 0;
     int status = syi_new_file_check(to, err);
     if (status) return status;
-    status = syi_checkpoint_view_open(pack->run, pack->step, &p.view, err);
-    if (!status) status = syi_checkpoint_view_check(&p.view, 0, err);
+    status = syi_checkpoint_view_take(pack->run, pack->step, 1, &p.view, err);
     if (!status) status = collect(&p, err);
     if (!status) status = syi_new_file(to, write_file, &p, err);
     pack->packed_step = p.view.meta.step;

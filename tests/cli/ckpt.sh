@@ -80,6 +80,13 @@ mv renamed/checkpoints/8 renamed/checkpoints/9
 exits 1 "$program" ckpt check renamed
 one_line_error
 says err 'renamed/checkpoints/9/meta.json is of step 8: the folder was renamed$'
+for make in 'ckpt average renamed --steps 6,9 --to' 'ckpt cast renamed --dtype bfloat16 --to' 'pack renamed -o' 'export renamed --format hf --to'; do
+    # shellcheck disable=SC2086 # a command
+    exits 1 "$program" $make made
+    one_line_error
+    says err 'is of step 8: the folder was renamed$'
+    [ ! -e made ] || fail "$make: something is made of a renamed checkpoint"
+done
 # a checkpoint without meta.json, and one without weights: the others are compared all the same
 cp -R damaged broken
 rm broken/checkpoints/2/meta.json broken/checkpoints/4/params.safetensors

@@ -169,6 +169,7 @@ int syi_saver_take(struct syi_saver *saver, struct syi_saved *saved);
 /* A checkpoint that is looked at: its files are open, their checksums not compared yet. */
 struct syi_checkpoint_view {
     char *folder; /* .../checkpoints/STEP */
+    int64_t step; /* in that name; -1: the folder was given, whatever it is called */
     struct syi_checkpoint_meta meta;
     struct syi_safetensors file[2]; /* parameters, state */
 };
@@ -177,6 +178,10 @@ struct syi_checkpoint_view {
 int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoint_view *view,
                              struct sy_error *err) SYI_MUST_CHECK;
 void syi_checkpoint_view_close(struct syi_checkpoint_view *view);
+/* Opens one of which something is made: it is of the step that its folder is named by, and the checksums of its first n_files
+ * files fit. */
+int syi_checkpoint_view_take(const char *path, int64_t step, int n_files, struct syi_checkpoint_view *view,
+                             struct sy_error *err) SYI_MUST_CHECK;
 /* SY_EFORMAT: the folder is named by that step, and holds the checkpoint of another one. */
 int syi_checkpoint_check_step(const char *folder, int64_t step, const struct syi_checkpoint_meta *meta,
                               struct sy_error *err) SYI_MUST_CHECK;

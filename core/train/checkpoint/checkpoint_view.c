@@ -17,16 +17,19 @@ static int is_checkpoint(const char *path)
     return there;
 }
 
-static int find_folder(const char *path, int is_itself, int64_t step, char **folder, struct sy_error *err)
+static int find_folder(const char *path, int is_itself, int64_t step, struct syi_checkpoint_view *view,
+                       struct sy_error *err)
 {
     int status = SY_OK;
+    view->step = -1;
     if (is_itself) {
-        *folder = syi_strdup(path, err);
-        return *folder ? SY_OK : SY_ENOMEM;
+        view->folder = syi_strdup(path, err);
+        return view->folder ? SY_OK : SY_ENOMEM;
     }
     if (step == SYI_CHECKPOINT_BEST) status = syi_checkpoint_find_best(path, &step, err);
     if (step == SYI_CHECKPOINT_LATEST) status = syi_checkpoint_latest(path, &step, err);
-    return status ? status : syi_checkpoint_find(path, step, folder, err);
+    view->step = step;
+    return status ? status : syi_checkpoint_find(path, step, &view->folder, err);
 }
 
 int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoint_view *view,
@@ -35,7 +38,7 @@ int syi_checkpoint_view_open(const char *path, int64_t step, struct syi_checkpoi
     memset(view, 0, sizeof *view);
     for (int i = 0; i < SYI_CHECKPOINT_FILES; i++) view->file[i].fd = -1;
     const int is_itself = is_checkpoint(path);
-    int status = find_folder(path, is_itself, step, &view->folder, err);
+    int status = find_folder(path, is_itself, step, view, err);
     if (!status) status = syi_checkpoint_meta_read(view->folder, &view->meta, err);
     if (!status && is_itself && step != SYI_CHECKPOINT_LATEST && step != view->meta.step)
         status =
@@ -57,6 +60,16 @@ void syi_checkpoint_view_close(struct syi_checkpoint_view *view)
     for (int i = 0; i < SYI_CHECKPOINT_FILES; i++) syi_safetensors_close(&view->file[i]);
     syi_free(view->folder);
     view->folder = NULL;
+}
+
+int syi_checkpoint_view_take(const char *path, int64_t step, int n_files, struct syi_checkpoint_view *view,
+                             struct sy_error *err)
+{
+    int status = syi_checkpoint_view_open(path, step, view, err);
+    if (!status && view->step >= 0)
+        status = syi_checkpoint_check_step(view->folder, view->step, &view->meta, err);
+    for (int i = 0; i < n_files && !status; i++) status = syi_checkpoint_view_check(view, i, err);
+    return status;
 }
 
 int syi_checkpoint_view_check(const struct syi_checkpoint_view *view, int i, struct sy_error *err)
