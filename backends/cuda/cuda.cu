@@ -80,19 +80,41 @@ static const char *missing(int *devices, char *text, size_t bytes)
     return *devices > 0 ? NULL : "the driver shows no device";
 }
 
+/* Stands for all kernels: they are compiled for the same devices. */
+__global__ void any_kernel() {}
+
+/* Whether this failure to look at a kernel is that it was not compiled for the device, which is then said. */
+static int lacks_code(cudaError_t error, int device, const cudaDeviceProp *properties, char *text,
+                      size_t bytes)
+{
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
+        error != cudaErrorUnsupportedPtxVersion)
+        return 0;
+    snprintf(
+        text, bytes,
+        "device %d (%.80s) has compute capability %d.%d, for which the plugin has no kernels: configure with "
+        "NVCC_ARCHITECTURES=%d%d (CUDA reports \"%s\")",
+        device, properties->name, properties->major, properties->minor, properties->major, properties->minor,
+        cudaGetErrorString(error));
+    (void)cudaGetLastError();
+    return 1;
+}
+
 static int probe(const struct sy_host *host, int *score, char *text, size_t text_bytes)
 {
     int devices = 0;
     char line[200];
     const char *why = missing(&devices, line, sizeof line);
     cudaDeviceProp properties;
+    cudaFuncAttributes code;
     (void)host;
     *score = 0;
     if (why) {
         snprintf(text, text_bytes, "%s", why);
     } else if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
         snprintf(text, text_bytes, "device 0 cannot be asked what it is");
-    } else {
+    } else if (cudaSetDevice(0) != cudaSuccess ||
+               !lacks_code(cudaFuncGetAttributes(&code, any_kernel), 0, &properties, text, text_bytes)) {
         *score = 20;
         snprintf(text, text_bytes, "%d device%s, the first %s", devices, devices == 1 ? "" : "s",
                  properties.name);
@@ -170,9 +192,6 @@ static void close(void *opened)
     free(context);
 }
 
-/* Stands for all kernels: they are compiled for the same devices. */
-__global__ void any_kernel() {}
-
 /* Whether the plugin's kernels run on this device, and as what they were compiled. */
 static int find_code(struct sycuda_context *context, const cudaDeviceProp *properties)
 {
@@ -183,17 +202,9 @@ static int find_code(struct sycuda_context *context, const cudaDeviceProp *prope
         context->tensor_cores = properties->major >= 8 && code.ptxVersion >= 80;
         return SY_OK;
     }
-    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
-        error != cudaErrorUnsupportedPtxVersion)
+    if (!lacks_code(error, context->device, properties, line, sizeof line))
         return sycuda_fail(context->host, "opening the device", error);
-    snprintf(
-        line, sizeof line,
-        "device %d (%.80s) has compute capability %d.%d, for which the plugin has no kernels: configure with "
-        "NVCC_ARCHITECTURES=%d%d (CUDA reports \"%s\")",
-        context->device, properties->name, properties->major, properties->minor, properties->major,
-        properties->minor, cudaGetErrorString(error));
     context->host->error(context->host->arg, line);
-    (void)cudaGetLastError();
     return SY_EUNSUPPORTED;
 }
 

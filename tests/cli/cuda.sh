@@ -206,6 +206,8 @@ says out '^  device .* of 0.1 MiB free there: too little; memory.budget'
 SY_EMULATED_CUDA_PTX=0 exits 1 tiny none $small --backend cuda
 says err 'compute capability 9.0, for which the plugin has no kernels: configure with NVCC_ARCHITECTURES=90 (CUDA reports "no kernel image'
 one_line_error
+SY_EMULATED_CUDA_PTX=0 exits 0 "$program" backends
+says out '^cuda .*would not work here: device 0 .* compute capability 9.0, for which'
 # A driver of an older CUDA.
 # shellcheck disable=SC2086
 SY_EMULATED_CUDA_DRIVER=11040 exits 1 tiny none $small --backend cuda
