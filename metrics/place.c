@@ -328,6 +328,7 @@ int syi_place_copy_home(const struct syi_place *place, const struct syi_database
 {
     int status;
 
+    syi_file_remove_unfinished(place->home);
     if (!place->local) return SY_OK;
     /* nobody writes before the copy has its name: of two that copy, none brings less than the one before */
     status = syi_database_run(database, "BEGIN; SELECT count(*) FROM sqlite_master", "read", err);

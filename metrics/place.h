@@ -37,8 +37,8 @@ int syi_place_begin(const struct syi_place *place, struct sy_error *err) SYI_MUS
  * Nothing to do where the place is not local. A copy that is damaged is moved aside if it may be, else SY_EFORMAT. */
 int syi_place_fetch(struct syi_place *place, const struct syi_database *database, int may_move,
                     struct sy_error *err) SYI_MUST_CHECK;
-/* Copies the open database to the run directory: that has the old or the new copy, never a part. Outside a
- * transaction. SY_EEXIST: the copy there has a start of training that the database does not know, for another program took
+/* Copies the open database to the run directory: that has the old or the new copy, never a part; what killed processes left
+ * of such copies goes, also where the place is not local. Outside a transaction. SY_EEXIST: the copy there has a start of training that the database does not know, for another program took
  * the run over. */
 int syi_place_copy_home(const struct syi_place *place, const struct syi_database *database,
                         struct sy_error *err) SYI_MUST_CHECK;

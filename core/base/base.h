@@ -157,6 +157,10 @@ int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_e
 typedef int syi_fill_fn(void *arg, int fd, const char *name, struct sy_error *err);
 int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err) SYI_MUST_CHECK;
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
+/* Removes the files that processes which were killed left of path in the two above: processes may be on other hosts, so those
+ * that nobody has written to for SYI_ABANDONED seconds. */
+enum { SYI_ABANDONED = 3600 };
+void syi_file_remove_unfinished(const char *path);
 int syi_file_sync_folder(const char *folder, struct sy_error *err) SYI_MUST_CHECK;
 /* The folder of a file that was renamed, so that its name survives a crash. */
 int syi_file_sync_parent(const char *path, struct sy_error *err) SYI_MUST_CHECK;

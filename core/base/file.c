@@ -3,6 +3,7 @@
  * code (safetensors.c, the data layer). */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -214,6 +215,31 @@ int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_erro
                       : syi_error(err, SY_ENOMEM, "out of memory while making %s", path);
     syi_free(name);
     return status;
+}
+
+/* Whether name is BASE.NUMBER-NUMBER.tmp, as syi_file_make names a file. */
+static int is_unfinished(const char *name, const char *base)
+{
+    size_t bytes = strlen(base);
+    int end = 0;
+    if (strncmp(name, base, bytes) != 0) return 0;
+    sscanf(name + bytes, ".%*[0-9]-%*[0-9].tmp%n", &end);
+    return end && !name[bytes + (size_t)end];
+}
+
+void syi_file_remove_unfinished(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char *name = syi_file_parent(path, NULL);
+    DIR *folder = name ? opendir(name) : NULL;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        struct stat info;
+        if (is_unfinished(entry->d_name, base) && !fstatat(dirfd(folder), entry->d_name, &info, 0) &&
+            info.st_mtime <= time(NULL) - SYI_ABANDONED)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    if (folder) closedir(folder);
+    syi_free(name);
 }
 
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err)

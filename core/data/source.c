@@ -21,9 +21,6 @@
 
 enum { PIECE = 1 << 18, PATH_DIGITS = 16, NAME_BYTES = 100 };
 
-/* After so many seconds without a write another process has given its copy up. */
-enum { ABANDONED = 3600 };
-
 /* ---- unpacked copies ---- */
 
 static int unpack(void *path, int fd, const char *name, struct sy_error *err)
@@ -69,7 +66,7 @@ void syi_source_remove_stale(const char *cache, const char *name, size_t same)
         struct stat info;
         if (strncmp(entry->d_name, name, same) != 0 || !strcmp(entry->d_name, name)) continue;
         if (fstatat(dirfd(folder), entry->d_name, &info, 0) != 0) continue;
-        if (is_unfinished(entry->d_name) && info.st_mtime > time(NULL) - ABANDONED) continue;
+        if (is_unfinished(entry->d_name) && info.st_mtime > time(NULL) - SYI_ABANDONED) continue;
         unlinkat(dirfd(folder), entry->d_name, 0);
     }
     closedir(folder);

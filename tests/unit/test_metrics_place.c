@@ -3,6 +3,7 @@
  * what killed processes and removed runs leave. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -219,6 +220,31 @@ Test(metrics_place, a_journal_without_its_file_is_not_rolled_back)
     train_to_the_end(path, 10, 5);
     cr_assert(ask(path, "SELECT count(*) FROM valid_metric") == 15);
     cr_assert(ask(path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'") == 1);
+    remove_local(path);
+}
+
+static int stays(const char *path, const char *end, time_t age)
+{
+    char name[4400];
+    struct timespec then[2] = {{.tv_sec = time(NULL) - age}, {.tv_sec = time(NULL) - age}};
+
+    snprintf(name, sizeof(name), "%s%s", path, end);
+    close(open(name, O_CREAT | O_WRONLY, 0600));
+    cr_assert(utimensat(AT_FDCWD, name, then, 0) == 0);
+    train_to_the_end(path, 1, 1);
+    return !access(name, F_OK);
+}
+
+/* What a process that was killed left of a copy goes once nobody can be writing it; no other file does. */
+Test(metrics_place, an_unfinished_copy_is_removed)
+{
+    const char *path = fresh_path("metrics.db");
+
+    train_to_the_end(path, -1, 1);
+    cr_assert(!stays(path, ".17-4711.tmp", 7200));
+    cr_assert(stays(path, ".17-4712.tmp", 60));
+    cr_assert(stays(path, ".17-4713.tmp.mine", 7200));
+    cr_assert(stays(path, ".mine.tmp", 7200));
     remove_local(path);
 }
 
