@@ -35,7 +35,7 @@ struct sy_trainer {
     struct syi_engine *engine;
     struct syi_schedule schedule;
     struct syi_vocabularies vocabularies;
-    uint32_t vocabulary_sum; /* of their files */
+    struct syi_text vocabulary_file[SYI_CONFIG_PARTS]; /* what their files held, for the runs that it saves */
     struct syi_bucket buckets[SYI_MAX_BUCKETS];
     int n_buckets;
     struct syi_batch batch;
@@ -70,18 +70,13 @@ static int read_config(struct sy_trainer *t, const char *path, const char *check
     return status ? status : syi_config_load(&t->config, path, err);
 }
 
-/* *sum: CRC-32C of all files of vocabularies, one after the other. */
-static int sum_vocabularies(const struct syi_config *config, uint32_t *sum, struct sy_error *err)
+static int read_vocabularies(struct sy_trainer *t, struct sy_error *err)
 {
-    int status = SY_OK;
-    *sum = 0;
-    for (int i = 0; !status && i < config->vocabulary.n; i++) {
-        const struct syi_vocabulary_part *part = &config->vocabulary.part[i];
-        char *text = NULL;
-        size_t bytes;
-        if (*part->file) status = syi_packed_read_vocabulary(part, &text, &bytes, err);
-        if (text) *sum = syi_crc32c(*sum, text, bytes);
-        syi_free(text);
+    int status = syi_vocabularies_open(&t->vocabularies, &t->config, err);
+    for (int i = 0; !status && i < t->config.vocabulary.n; i++) {
+        const struct syi_vocabulary_part *part = &t->config.vocabulary.part[i];
+        struct syi_text *file = &t->vocabulary_file[i];
+        if (*part->file) status = syi_packed_read_vocabulary(part, &file->data, &file->length, err);
     }
     return status;
 }
@@ -96,8 +91,7 @@ static int make_engine(struct sy_trainer *t, struct sy_error *err)
     t->n_buckets = syi_engine_buckets(&t->config, t->buckets);
     int status = syi_schedule_compile_run(&t->schedule, &t->config, reason);
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
-    status = syi_vocabularies_open(&t->vocabularies, &t->config, err);
-    if (!status) status = sum_vocabularies(&t->config, &t->vocabulary_sum, err);
+    status = read_vocabularies(t, err);
     if (!status) status = syi_engine_new(&t->config, &t->alone.rank, SYI_USE_TRAIN, 0, &t->engine, err);
     if (!status && t->config.run.compat == SYI_COMPAT_T5X)
         status = syi_state_leaves_make(&t->state, t->engine, err);
@@ -228,6 +222,7 @@ void sy_trainer_close(struct sy_trainer *t)
     syi_engine_free(t->engine);
     syi_batch_free(&t->batch);
     syi_vocabularies_close(&t->vocabularies);
+    for (int i = 0; i < SYI_CONFIG_PARTS; i++) syi_text_free(&t->vocabulary_file[i]);
     syi_launch_close(&t->alone);
     for (size_t i = 0; i < t->n_homes; i++) syi_free(t->home[i].path);
     syi_free(t->home);
@@ -377,9 +372,28 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
     return status;
 }
 
+/* The run gets the vocabularies that its weights were trained with, whatever has become of their files. */
+static int keep_vocabularies(const struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+{
+    for (int i = 0; i < t->config.vocabulary.n; i++) {
+        const struct syi_text *file = &t->vocabulary_file[i];
+        struct sy_error why = {0};
+        if (!file->data) continue;
+        int status =
+            syi_run_dir_keep_vocabulary(dir, &t->config.vocabulary.part[i], file->data, file->length, &why);
+        if (status == SY_EMISMATCH)
+            return syi_error(err, status,
+                             "%s keeps another vocabulary than the weights were trained with: put the old "
+                             "contents back, or save to a new folder",
+                             dir->path);
+        if (status) return syi_error(err, status, "%s", why.text);
+    }
+    return SY_OK;
+}
+
 static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
 {
-    int status = syi_run_dir_keep_vocabularies(dir, &t->config, err);
+    int status = keep_vocabularies(t, dir, err);
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
     if (!status && t->init.notes.length) status = syi_init_report_write(&t->init, dir, err);
@@ -415,18 +429,6 @@ static int save_in(struct sy_trainer *t, const struct syi_run_dir *dir, struct s
     return status;
 }
 
-/* The run gets copies of these files as they are now. */
-static int check_vocabularies(const struct sy_trainer *t, struct sy_error *err)
-{
-    uint32_t sum;
-    int status = sum_vocabularies(&t->config, &sum, err);
-    if (status || sum == t->vocabulary_sum) return status;
-    return syi_error(
-        err, SY_EMISMATCH,
-        "vocabulary.file has changed since the trainer was opened, and is not what the weights were "
-        "trained with: put the old contents back");
-}
-
 static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
 {
     struct syi_run_dir dir;
@@ -436,8 +438,7 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
                          "not saved",
                          t->step);
     if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
-    int status = check_vocabularies(t, err);
-    if (!status) status = check_folder(t, path, err);
+    int status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
     status = check_folder(t, path, err); /* before the lock was ours another one may have saved there */

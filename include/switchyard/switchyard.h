@@ -234,8 +234,9 @@ SY_API int sy_trainer_step(struct sy_trainer *trainer, const struct sy_pair *pai
                            struct sy_step *step, struct sy_error *err);
 /* Saves a checkpoint with all that the command needs (predict, eval, train --resume) to run_dir: a new folder, or a run
  * that this trainer was opened from or has saved to. Old checkpoints go as train.keep_checkpoints, checkpoint.keep_every and
- * the keep_best actions of the run say. SY_EEXIST: it holds another run. SY_EMISMATCH: a vocabulary's file is not what it was
- * when the trainer was opened. A failure leaves earlier checkpoints, and the same folder may be tried again. */
+ * the keep_best actions of the run say. The run gets the vocabularies as they were when the trainer was opened. SY_EEXIST: it
+ * holds another run. SY_EMISMATCH: or another vocabulary. A failure leaves earlier checkpoints, and the same folder may be
+ * tried again. */
 SY_API int sy_trainer_save(struct sy_trainer *trainer, const char *run_dir, struct sy_error *err);
 
 #ifdef __cplusplus

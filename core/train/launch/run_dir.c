@@ -260,17 +260,17 @@ static char *copy_of(const char *path, const struct syi_vocabulary_part *part, s
     return file_in(path, name, err);
 }
 
-static int keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocabulary_part *part,
-                           struct sy_error *err)
+int syi_run_dir_keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocabulary_part *part,
+                                const char *text, size_t bytes, struct sy_error *err)
 {
-    char *file = copy_of(dir->path, part, err), *now = NULL, *before = NULL;
-    size_t bytes, bytes_before;
-    int status = file ? syi_packed_read_vocabulary(part, &now, &bytes, err) : SY_ENOMEM;
+    char *file = copy_of(dir->path, part, err), *before = NULL;
+    size_t bytes_before;
+    int status = file ? SY_OK : SY_ENOMEM;
     if (!status && access(file, F_OK))
-        status = write_file(dir, strrchr(file, '/') + 1, now, bytes, err);
+        status = write_file(dir, strrchr(file, '/') + 1, text, bytes, err);
     else if (!status) {
         status = syi_file_read(file, &before, &bytes_before, err);
-        if (!status && (bytes != bytes_before || memcmp(now, before, bytes)))
+        if (!status && (bytes != bytes_before || memcmp(text, before, bytes)))
             status =
                 syi_error(err, SY_EMISMATCH,
                           "%s is not the vocabulary that the run was trained with, which is kept in %s: put "
@@ -278,7 +278,6 @@ static int keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocab
                           part->file, file, *part->name_of_part ? "." : "", part->name_of_part);
     }
     syi_free(before);
-    syi_free(now);
     syi_free(file);
     return status;
 }
@@ -287,8 +286,15 @@ int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct sy
                                   struct sy_error *err)
 {
     int status = SY_OK;
-    for (int i = 0; i < config->vocabulary.n && !status; i++)
-        if (*config->vocabulary.part[i].file) status = keep_vocabulary(dir, &config->vocabulary.part[i], err);
+    for (int i = 0; i < config->vocabulary.n && !status; i++) {
+        const struct syi_vocabulary_part *part = &config->vocabulary.part[i];
+        char *text = NULL;
+        size_t bytes;
+        if (!*part->file) continue;
+        status = syi_packed_read_vocabulary(part, &text, &bytes, err);
+        if (!status) status = syi_run_dir_keep_vocabulary(dir, part, text, bytes, err);
+        syi_free(text);
+    }
     return status;
 }
 

@@ -50,6 +50,9 @@ int syi_run_dir_read_config(const char *path, struct syi_config *config, struct 
  * holds something else: the model was trained with that. */
 int syi_run_dir_keep_vocabularies(const struct syi_run_dir *dir, const struct syi_config *config,
                                   struct sy_error *err) SYI_MUST_CHECK;
+/* The same of one vocabulary, whose file held these bytes. */
+int syi_run_dir_keep_vocabulary(const struct syi_run_dir *dir, const struct syi_vocabulary_part *part,
+                                const char *text, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Puts those copies, where there are such, in place of the files that a run's configuration names. */
 int syi_run_dir_use_vocabularies(const char *path, struct syi_config *config,
                                  struct sy_error *err) SYI_MUST_CHECK;
