@@ -123,6 +123,16 @@ int syi_api_apply(const struct sy_open_options *options, struct syi_config *conf
     return status ? status : syi_config_validate(config, err);
 }
 
+static int check_mesh(const struct syi_mesh_part *mesh, struct sy_error *err)
+{
+    if (mesh->data <= 1 && mesh->expert <= 1 && mesh->model <= 1) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "mesh.data=%lld, mesh.expert=%lld and mesh.model=%lld are for several ranks, but a handle has one: put 1 for "
+        "each into `set` of struct sy_open_options, or use the command switchyard, which starts ranks",
+        (long long)mesh->data, (long long)mesh->expert, (long long)mesh->model);
+}
+
 int syi_api_launch(const struct sy_open_options *options, const struct syi_config *config, int exact,
                    struct syi_alone *alone, struct sy_error *err)
 {
@@ -140,5 +150,6 @@ int syi_api_launch(const struct sy_open_options *options, const struct syi_confi
                          options->threads);
     if (!strcmp(backend, "null"))
         return syi_error(err, SY_EINVAL, "backend null computes nothing: choose another one");
-    return syi_launch_open(&launch, alone, err);
+    int status = check_mesh(&config->mesh, err);
+    return status ? status : syi_launch_open(&launch, alone, err);
 }

@@ -454,9 +454,11 @@ Test(api_trainer, begins_with_another_run)
 
 Test(api_trainer, refused)
 {
-    struct sy_error err[9] = {{0}};
+    struct sy_error err[10] = {{0}};
     struct sy_open_options best = {.bytes = sizeof best, .checkpoint = "best"};
     struct sy_open_options rows = {.bytes = sizeof rows, .max_batch = 3};
+    struct sy_open_options ranks = {
+        .bytes = sizeof ranks, .set = (const char *const[]){"mesh.expert=2"}, .n_set = 1};
     struct sy_trainer *trainer;
     expect_refused(sy_trainer_open("/nowhere", NULL, &trainer, &err[0]), &err[0], SY_ENOENT, "/nowhere");
     cr_expect_null(trainer);
@@ -466,6 +468,8 @@ Test(api_trainer, refused)
     expect_refused(sy_trainer_open(NULL, NULL, &trainer, &err[7]), &err[7], SY_EINVAL, "no path");
     expect_refused(sy_trainer_open(run.folder, NULL, &trainer, &err[8]), &err[8], SY_ENOENT,
                    "`switchyard import` made, or a run file");
+    expect_refused(sy_trainer_open(run.file, &ranks, &trainer, &err[9]), &err[9], SY_EINVAL,
+                   "put 1 for each into `set`");
     trainer = open_trainer(run.file, NULL);
     struct sy_pair pairs[SMALL_PAIRS + 1];
     struct sy_step step = {0};
