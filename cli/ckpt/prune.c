@@ -14,6 +14,7 @@ struct pruning {
     size_t n_there, n_named;
     struct syi_checkpoint_meta newest;
     int64_t keep_every; /* checkpoint.keep_every of the run */
+    int begun;          /* 1: while the lock was taken, as there was no room for it */
 };
 
 static int is_among(int64_t step, const int64_t *steps, size_t n)
@@ -69,8 +70,10 @@ static int look(struct pruning *p, struct sy_error *err)
 }
 
 /* What a killed save left would be in the way, or counted. */
-static int prune(struct pruning *p, struct sy_error *err)
+static int prune(void *arg, struct sy_error *err)
 {
+    struct pruning *p = arg;
+    p->begun = 1;
     int status = syi_checkpoint_clean(p->run, err);
     if (!status) status = look(p, err);
     for (size_t i = 0; i < p->n_there && !status; i++) {
@@ -96,8 +99,9 @@ int ckpt_prune(const struct cli_options *o, const char *const *operand)
         return CLI_FAILED;
     }
     if (o->which && ckpt_parse_steps(o->which, &p.named, &p.n_named, &err)) return cli_usage(&err);
-    int status = syi_run_lock_take(p.run, NULL, taken_over, sizeof taken_over, &err);
-    if (!status) {
+    const struct syi_lock_options lock = {.make_room = prune, .arg = &p};
+    int status = syi_run_lock_take(p.run, &lock, taken_over, sizeof taken_over, &err);
+    if (!status && !p.begun) {
         status = prune(&p, &err);
         syi_run_lock_release(p.run);
     }

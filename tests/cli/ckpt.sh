@@ -177,6 +177,16 @@ exits 1 "$program" ckpt prune thin --steps 2,6
 says err 'no checkpoint of step 6: nothing was removed'
 exits 2 "$program" ckpt prune thin --steps 2,
 one_line_error
+# On a full disk, which pruning makes room on.
+mkdir disk
+if unshare --map-root-user --mount true 2>err; then
+    # shellcheck disable=SC2016
+    exits 0 unshare --map-root-user --mount sh -c 'mount -t tmpfs -o size=64m none disk && cp -r good disk/run && { cat /dev/zero >disk/rest || :; } &&
+        ! "$0" train disk/run --resume && "$0" ckpt prune disk/run --keep 1 && [ ! -e disk/run/lock ]' "$program"
+    says err 'disk/run/lock (make room'
+else
+    echo "not tested: a full disk: $(cat err)"
+fi
 # A checkpoint that is a link to one elsewhere: the link goes, what it leads to stays.
 mkdir elsewhere
 mv thin/checkpoints/2 elsewhere/2

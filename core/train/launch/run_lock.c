@@ -146,7 +146,8 @@ static int is_alive(const struct owner *owner)
 
 /* ---- the file ---- */
 
-static int write_owner(int fd, const char *file, const struct owner *owner, struct sy_error *err)
+/* Whether there is room for it; 0 with errno. */
+static int put_owner(int fd, const struct owner *owner)
 {
     char text[FILE_BYTES];
     int length = snprintf(text, sizeof text, "%s %" PRId64 " %" PRIu64 " %s %" PRId64 " %" PRIu64 "\n",
@@ -157,13 +158,21 @@ static int write_owner(int fd, const char *file, const struct owner *owner, stru
         if (put > 0) at += (int)put;
         failed = put < 0 && errno != EINTR;
     }
-    if (!failed && !fsync(fd)) return SY_OK;
-    const int full = errno == ENOSPC || errno == EDQUOT; /* `ckpt prune` takes this lock, too */
-    return syi_error_system(
-        err,
-        full ? "cannot write %s (make room, as by removing the folder of an old checkpoint)"
-             : "cannot write %s",
-        file);
+    return !failed && !fsync(fd);
+}
+
+static int is_full(int number)
+{
+    return number == ENOSPC || number == EDQUOT;
+}
+
+static int write_owner(int fd, const char *file, const struct owner *owner, struct sy_error *err)
+{
+    if (put_owner(fd, owner)) return SY_OK;
+    return syi_error_system(err,
+                            is_full(errno) ? "cannot write %s (make room, as by `switchyard ckpt prune`)"
+                                           : "cannot write %s",
+                            file);
 }
 
 /* 0: nobody stands in it. A lock of an older version has no job, no restart or no namespace. */
@@ -230,6 +239,8 @@ struct attempt {
     double watch;
     struct timespec beat; /* the lock's time at the last look, kept from try to try */
     double since;         /* and when it was first seen so */
+    int (*make_room)(void *arg, struct sy_error *err); /* and its arg: see run_lock.h */
+    void *arg;
     char *taken_over;
     size_t bytes; /* of taken_over */
 };
@@ -316,11 +327,18 @@ static int take_over(int fd, struct attempt *a, struct sy_error *err)
     return refuse(a, silent, err);
 }
 
+/* Into the guarded lock that was created. *holds 0: there was no room, and what makes some ran in its place. */
+static int fill_lock(int fd, struct attempt *a, int *holds, struct sy_error *err)
+{
+    *holds = !a->make_room || put_owner(fd, &a->me) || !is_full(errno);
+    return *holds ? write_owner(fd, a->file, &a->me, err) : a->make_room(a->arg, err);
+}
+
 /* Creates the lock, or looks at the one that is there. One that was created and is no longer empty once it is
  * guarded was taken over meanwhile. */
 static int try_to_take(struct attempt *a, struct sy_error *err)
 {
-    int fd = open(a->file, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666), created = fd >= 0, status;
+    int fd = open(a->file, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666), created = fd >= 0, holds = 1, status;
     a->again = 0;
     if (!created && errno == EEXIST) fd = open(a->file, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && !access(a->path, W_OK)) {
@@ -332,8 +350,8 @@ static int try_to_take(struct attempt *a, struct sy_error *err)
             err, "cannot write into run directory %s (its file lock); try another --run-dir", a->path);
     guard(fd);
     created = created && is_empty(fd) && syi_file_is_current(fd, a->file);
-    status = created ? write_owner(fd, a->file, &a->me, err) : take_over(fd, a, err);
-    if (created && status) unlink(a->file);
+    status = created ? fill_lock(fd, a, &holds, err) : take_over(fd, a, err);
+    if (created && (status || !holds)) unlink(a->file);
     close(fd);
     return status;
 }
@@ -375,6 +393,8 @@ int syi_run_lock_take(const char *path, const struct syi_lock_options *options, 
                         .me = this_process(),
                         .takeover = options && options->takeover,
                         .watch = options && options->watch > 0 ? options->watch : WATCH,
+                        .make_room = options ? options->make_room : NULL,
+                        .arg = options ? options->arg : NULL,
                         .taken_over = taken_over,
                         .bytes = bytes};
     struct sy_error why = {0};

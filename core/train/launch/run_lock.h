@@ -14,6 +14,10 @@ struct syi_lock_options {
                      time is old, too, after the clock was set forward. 0: 25, more than two heartbeats */
     double beat;  /* seconds from one heartbeat of this process to the next. 0: SYI_HEARTBEAT */
     int takeover; /* 1: follow an owner that cannot be asked, at the user's word that it runs no more */
+    /* Called with arg where the disk is too full for the owner's name, in place of taking the lock, whose file is there until it
+     * returns, and guarded, so that others wait. Its status is that of the taking. NULL: a full disk is an error. */
+    int (*make_room)(void *arg, struct sy_error *err);
+    void *arg;
 };
 
 /* Takes PATH/lock for this process. The lock of a process that is dead on this host, or whose heartbeat on
