@@ -213,7 +213,7 @@ static int parse_number(const char *text, int64_t least, int64_t most, int64_t *
     return 1;
 }
 
-/* A finite number over 0. */
+/* A number over 0 and up to 1e30, as the message below says. */
 static int parse_factor(const char *text, double *value)
 {
     const char *end;
@@ -227,7 +227,7 @@ static const char *expected(const struct option *option)
 {
     if (option->kind == NUMBER) return "a whole number in 1..65536";
     if (option->kind == COUNT) return "a whole number from 0 on";
-    return option->kind == FACTOR ? "a number over 0" : option->argument;
+    return option->kind == FACTOR ? "a number over 0, at most 1e30" : option->argument;
 }
 
 static int store(const struct option *option, const char *value, struct cli_options *o)

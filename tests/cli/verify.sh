@@ -36,6 +36,8 @@ says out 'grad_in/logits'
 exits 1 "$program" verify --tolerance 1e-6 "$golden/loss/loss-plain.safetensors"
 says out '^FAIL  loss/plain'
 says out '0 passed, 1 failed, 0 skipped'
+exits 2 "$program" verify --tolerance 1e100 "$golden/loss/loss-plain.safetensors"
+says err '--tolerance=1e100: expected a number over 0, at most 1e30'
 
 exits 0 "$program" verify "$golden/import/t5-1.0-bin//"
 says out '^ok    import/t5-1.0-bin '
