@@ -11,7 +11,8 @@
 
 #include "verify/verify.h"
 
-enum { ALIGNMENT = 64 }; /* bytes, of each tensor's data */
+enum { ALIGNMENT = 64 };        /* bytes, of each tensor's data */
+enum { MOST_JSON = INT32_MAX }; /* bytes; the reader of JSON takes no more */
 
 /* Copies a word that will be printed: nothing in it that a terminal would obey. */
 static int copy_word(const struct verify_case *c, const char *what, const char *from, char *to, size_t bytes,
@@ -137,7 +138,7 @@ static int open_json(struct verify_case *c, struct sy_error *err)
 {
     char *text = NULL;
     size_t bytes;
-    int status = syi_file_read(c->path, &text, &bytes, err);
+    int status = syi_file_read_regular(c->path, MOST_JSON, &text, &bytes, err);
     if (!status) status = syi_json_parse(&c->json, c->path, text, bytes, err);
     syi_free(text);
     if (status) return status;
@@ -165,7 +166,7 @@ int verify_case_open_folder(struct verify_case *c, const char *folder, struct sy
         status = syi_error(err, SY_EINVAL, "%.80s...: this path is too long", folder);
     if (!status) status = copy_word(c, "kind", "import", c->kind, sizeof c->kind, err);
     if (!status) status = copy_word(c, "name", name ? name + 1 : folder, c->name, sizeof c->name, err);
-    if (!status) status = syi_file_read(json, &text, &bytes, err);
+    if (!status) status = syi_file_read_regular(json, MOST_JSON, &text, &bytes, err);
     if (!status) status = syi_json_parse(&c->json, json, text, bytes, err);
     if (!status) status = find_config(c, 0, err);
     if (!status && !access(c->path, F_OK)) status = syi_safetensors_open(&c->file, c->path, err);

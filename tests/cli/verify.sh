@@ -82,6 +82,9 @@ says out '^FAIL  moe_layer/masked-bias .*num_experts: 0 is outside'
 printf '\377\377\377\377\377\377\377\177{}' >bad/header.safetensors
 exits 1 "$program" verify bad/header.safetensors
 says out '^FAIL'
+mkfifo bad/pipe.json
+exits 1 timeout 20 "$program" verify bad/pipe.json
+says out '^FAIL  bad/pipe.json  is no regular file'
 exits 1 "$program" verify missing.safetensors
 exits 1 "$program" verify missing
 says out '^FAIL  missing  No such file or directory'
