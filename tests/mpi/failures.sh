@@ -150,6 +150,13 @@ sleep 2.5
 rm "$here/slow/lock"
 ended
 [ "$(newest slow)" = 21 ] || fail "slow to begin: $(cat "$here/slow.err")"
+# One rank reads its part of the checkpoint longer than the others wait.
+# shellcheck disable=SC2086
+ranks 1 env SWITCHYARD_COMM_TIMEOUT=2 $command --resume --set train.steps=22 : \
+    -n 1 env ${slow_files:+LD_PRELOAD="$slow_files"} SY_SLOW=params.safetensors SY_SLOW_SECONDS=4 SWITCHYARD_COMM_TIMEOUT=2 \
+    $command --resume --set train.steps=22 >"$here/slow.out" 2>"$here/slow.err" </dev/null ||
+    fail "slow to read: exit $?: $(cat "$here/slow.err")"
+[ "$(newest slow)" = 22 ] || fail "slow to read: $(cat "$here/slow.err")"
 
 # The next program of an action waits for the one before, and the end of training for the last.
 (

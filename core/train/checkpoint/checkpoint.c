@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading a session by all ranks together. A rank that fails to load stops the others at their next barrier. */
+/* Loading a session by all ranks together. A rank that fails to load stops the others at their next meeting. */
 #include "config.h"
 
 #include <string.h>
@@ -159,6 +159,15 @@ static int look(void *arg, struct sy_error *err)
     return status ? status : open_and_verify(l, err);
 }
 
+/* What every rank does, as fast as its disk is. */
+static int read_own(void *arg, struct sy_error *err)
+{
+    struct loading *l = arg;
+    int status = l->comm->rank && !l->packed ? open_and_verify(l, err) : SY_OK;
+    if (status) return status;
+    return l->packed ? read_packed(l, err) : take(l, err);
+}
+
 static int load(struct loading *l, struct sy_error *err)
 {
     struct syi_busy busy = syi_busy_begin(l->comm);
@@ -169,9 +178,9 @@ static int load(struct loading *l, struct sy_error *err)
     if (status) return status;
     l->step = found[0];
     l->packed = found[1] != 0;
-    if (!first && !l->packed) status = open_and_verify(l, err);
-    if (!status) status = l->packed ? read_packed(l, err) : take(l, err);
-    return status ? status : syi_comm_barrier(l->comm, err);
+    busy = syi_busy_begin(l->comm);
+    status = syi_busy_run(&busy, read_own, l, err);
+    return status ? status : syi_busy_end(&busy, err);
 }
 
 static int load_with(struct loading *l, struct sy_error *err)

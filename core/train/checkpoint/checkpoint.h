@@ -216,7 +216,8 @@ int syi_checkpoint_resume(const char *run_dir, int64_t step, struct syi_session 
                           struct syi_comm *comm, const struct syi_checkpoint_leaves *leaves,
                           struct syi_checkpoint_meta *meta, struct sy_error *err) SYI_MUST_CHECK;
 /* Opens and verifies a checkpoint as syi_checkpoint_load does, and calls `take` on every rank with its file of parameters,
- * which is open until it returns, and its meta.json. */
+ * which is open until it returns, and its meta.json; on a thread beside the rank's where there are several ranks, so it
+ * communicates nothing. */
 struct syi_checkpoint_visit {
     const char *run_dir;
     int64_t step; /* or SYI_CHECKPOINT_LATEST, SYI_CHECKPOINT_BEST */
