@@ -169,7 +169,7 @@ _switchyard_argument() {
     case $2 in
     KEY=VALUE*) _switchyard_key "$3" ;;
     DIR) _switchyard_files -d "$3" ;;
-    FILE | TSV) _switchyard_files -f "$3" ;;
+    FILE) _switchyard_files -f "$3" ;;
     *) COMPREPLY=($(compgen -W "$(_switchyard_words "$2")" -- "$3")) ;;
     esac
 }
@@ -221,7 +221,7 @@ zsh_options() {
             action = ""
             if ($2 ~ /^KEY=VALUE/) action = "_switchyard_key"
             else if ($2 == "DIR") action = "_files -/"
-            else if ($2 == "FILE" || $2 == "TSV") action = "_files"
+            else if ($2 == "FILE") action = "_files"
             else if ($2 ~ /\|/) {
                 n = split($2, word, "|"); action = "("
                 for (i = 1; i <= n; i++) if (word[i] !~ /[A-Z]/) action = action (action == "(" ? "" : " ") word[i]

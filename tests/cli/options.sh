@@ -37,6 +37,9 @@ for command in eval predict score; do
         says out "^  --$option"
     done
 done
+# What eval reads has the format of its task, which need not be tsv.
+exits 0 "$program" eval --help
+says out "^  --file FILE  *read this file, of the task's format"
 exits 0 "$program" version
 says out '^switchyard [0-9]'
 mv "$here/out" "$here/version"
