@@ -98,7 +98,7 @@ int syi_key_parse(const char *text, struct syi_key *key, char reason[SYI_REASON]
         char nearest[SYI_KEY];
         if (!syi_key_nearest(text, nearest))
             return refuse(reason, "unknown key %.100s (`switchyard config` lists all)", text);
-        return refuse(reason, "unknown key %.100s, did you mean %s?", text, nearest);
+        return refuse(reason, "unknown key %.100s, did you mean %s?%s", text, nearest, syi_key_note(text));
     }
     return first == last ? take_name(key, NULL, 0, reason)
                          : take_name(key, first + 1, (size_t)(last - first - 1), reason);

@@ -398,6 +398,8 @@ void syi_key_text(const struct syi_part_kind *kind, const char *part, const stru
                   char text[SYI_KEY]);
 /* run_config_nearest.c: the known key most like this one. 0: none is like it, and nearest is "". */
 int syi_key_nearest(const char *text, char nearest[SYI_KEY]);
+/* What to mind of the value where the nearest key counts otherwise than the name given: a sentence after a blank, or "". */
+const char *syi_key_note(const char *text);
 
 /* ---- run_config_parts.c: parts and their values ---- */
 

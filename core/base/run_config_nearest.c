@@ -73,7 +73,7 @@ static const struct {
     {"beam_size", "decode.beams"},
     {"num_beams", "decode.beams"},
     {"generation_num_beams", "decode.beams"},
-    {"generation_max_length", "decode.max_length"},
+    {"generation_max_length", "decode.max_length"}, /* with a note: syi_key_note */
     {"max_new_tokens", "decode.max_length"},
     {"num_return_sequences", "decode.num_decodes"},
     {"do_sample", "decode.temperature"},
@@ -169,6 +169,14 @@ static void write_key(const char *text, const struct syi_part_kind *kind, const 
     if (first != last) snprintf(part, sizeof(part), "%.*s", (int)(last - first - 1), first + 1);
     const char *named = *part || kind->names != SYI_PART_NAMED ? part : "NAME";
     syi_key_text(kind, kind->names == SYI_PART_ONCE ? "" : named, option, key);
+}
+
+const char *syi_key_note(const char *text)
+{
+    const char *last = strrchr(text, '.'), *name = last ? last + 1 : text;
+    int counts_start = !strcmp(name, "generation_max_length") || !strcmp(text, "max_length");
+    return counts_start ? " It is one less than Hugging Face's, which counts the first id of the decoder"
+                        : "";
 }
 
 int syi_key_nearest(const char *text, char nearest[SYI_KEY])

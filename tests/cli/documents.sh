@@ -25,7 +25,7 @@ while IFS='|' read -r arguments answer; do
     [ -s "$here/keys" ] || continue
     echo "$answer" | grep -o '`[a-z0-9_]*`' | tr -d '`' >>"$here/keys"
     for argument in $(echo "$arguments" | grep -o '`[a-z_0-9]*`' | tr -d '`'); do
-        "$program" plan "$top/bench/tiny.run" --set "$argument=1" 2>&1 | sed -n 's/.* did you mean \(.*\)?$/\1/p' >"$here/meant"
+        "$program" plan "$top/bench/tiny.run" --set "$argument=1" 2>&1 | sed -n 's/.* did you mean \([^?]*\)?.*/\1/p' >"$here/meant"
         sed 'p; s/.*\.//' "$here/meant" | grep -qxF -f "$here/keys" || fail "$argument: did you mean $(cat "$here/meant")? The page says $(cat "$here/keys")"
     done
 done <"$here/rows"

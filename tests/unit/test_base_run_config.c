@@ -167,6 +167,9 @@ Test(run_config, nearest_key)
         cr_expect_str_eq(nearest, rows[i][1] ? rows[i][1] : "", "%s", rows[i][0]);
     }
     expect_error("color = 3", "unknown key color (`switchyard config` lists all)");
+    expect_error("[decode]\ngeneration_max_length = 20",
+                 "did you mean decode.max_length? It is one less than Hugging Face's");
+    expect_error("max_length = 20", "did you mean decode.max_length? It is one less than Hugging Face's");
 }
 
 Test(run_config, bad_values_name_value_and_range)
