@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "import/import.h"
@@ -13,6 +14,15 @@ static int apply(const struct cli_options *o, struct syi_config *config, struct 
 {
     int status = o->n_operands > 1 ? syi_config_load(config, o->operand[1], err) : SY_OK;
     for (int i = 0; i < o->set.n && !status; i++) status = syi_config_set(config, o->set.item[i], err);
+    return status;
+}
+
+/* Where keys ask for another kind of vocabulary than the folder has, the folder's file is of no use to it. */
+static int apply_over_folder(const struct cli_options *o, struct syi_config *config, struct sy_error *err)
+{
+    struct syi_vocabulary_part *part = &config->vocabulary.part[0], folder = *part;
+    int status = apply(o, config, err);
+    if (part->kind != folder.kind && !strcmp(part->file, folder.file)) part->file[0] = '\0';
     return status;
 }
 
@@ -27,7 +37,7 @@ static void print_result(const struct syi_import *import, const char *to)
 static int import_folder(const struct cli_options *o, struct syi_import *import, struct sy_error *err)
 {
     int status = syi_import_open(import, o->operand[0], o->format, err);
-    if (!status) status = apply(o, &import->config, err);
+    if (!status) status = apply_over_folder(o, &import->config, err);
     if (!status) status = syi_import_write(import, o->folder, err);
     if (!status && !o->quiet) print_result(import, o->folder);
     return status;

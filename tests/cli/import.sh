@@ -140,6 +140,11 @@ cat >texts/tokenizer.json <<'END'
 END
 exits 0 "$program" import texts --to texts-run
 says texts-run/run.conf "file = \"$here/texts-run/vocabulary\""
+# Another kind has another file, or none: the folder's is of no use to it.
+exits 0 "$program" import texts --to bytes-run --set vocabulary.kind=bytes
+says bytes-run/run.conf '^kind = "bytes"$'
+exits 1 "$program" import texts --to never --set vocabulary.kind=words
+says err 'vocabulary.file is empty'
 rm -r texts
 exits 0 "$program" export texts-run --format hf --to texts-out
 cmp -s texts-run/vocabulary texts-out/spiece.model || fail 'the model made of tokenizer.json is not what is exported'
