@@ -116,6 +116,9 @@ says err '"encodr/\*" matches no tensor'
 # ---- another shape ----
 bad 1 "$@" --set model.d_ff=32 --set moe.expert_mlp_dim=64
 says err 'holds decoder/layers_0/mlp/wi_0/kernel with shape \[32,64\], and the parameter decoder/layers_0/mlp/wi_0/kernel of this model has \[32,32\]'
+says err '; model.d_ff is 64 in base and 32 here; moe.expert_mlp_dim is 0 in base and 64 here$'
+bad 1 "$@" --set model.num_heads=2 --set train.init_state=true --set train.steps=12 --comm thread --ranks 2
+says err 'checkpoint of another model: .*; model.num_heads is 4 in base and 2 here$'
 good narrow "$@" --set model.d_ff=32 --set moe.expert_mlp_dim=64 --set train.init_missing=fresh
 says narrow/init.txt "^fresh${tab}decoder/layers_0/mlp/wi_0/kernel${tab}\\[32,32\\]${tab}decoder/layers_0/mlp/wi_0/kernel${tab}\\[32,64\\]"
 says narrow/log 'init: model.d_ff is 64 in the run that weights are taken from, and 32 in this one'

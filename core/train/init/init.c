@@ -119,6 +119,7 @@ static int take_parameters(void *arg, const struct syi_safetensors *file,
     const struct syi_model *model = syi_engine_model(t->engine);
     struct syi_init_plan plan;
     int status = syi_init_plan(&t->config->train, model, file, &plan, err);
+    if (status == SY_EMISMATCH) syi_init_name_differences(&t->source, t->config, err);
     if (!status && t->rank->rank == 0)
         status = syi_init_compare(&t->source, t->config, takes_tokens(model, &plan), &t->report->notes, err);
     if (!status) status = syi_init_read(&plan, model, syi_engine_session(t->engine), file, err);
@@ -137,6 +138,7 @@ static int take_state(struct taking *t, const struct syi_checkpoint_leaves *leav
     if (!status)
         status = syi_checkpoint_resume(t->source.run_dir, t->source.step, syi_engine_session(t->engine),
                                        t->rank->comm, leaves, meta, err);
+    if (status == SY_EMISMATCH) syi_init_name_differences(&t->source, t->config, err);
     syi_engine_params_changed(t->engine);
     if (!status && meta->step >= t->config->train.steps)
         status = syi_error(err, SY_EINVAL,

@@ -47,10 +47,15 @@ int syi_init_locate(const struct syi_train_part *train, struct syi_init_source *
 
 /* ---- differences ---- */
 
+static int is_of_model(const char *key, enum syi_option_flags flags)
+{
+    return flags == SYI_OPTION_MODEL && (!strncmp(key, "model.", 6) || !strncmp(key, "moe.", 4));
+}
+
 static int note_difference(void *arg, const char *key, enum syi_option_flags flags, const char *theirs,
                            const char *mine)
 {
-    if (flags == SYI_OPTION_MODEL && (!strncmp(key, "model.", 6) || !strncmp(key, "moe.", 4)))
+    if (is_of_model(key, flags))
         syi_text_printf(arg, "init: %s is %s in the run that weights are taken from, and %s in this one\n",
                         key, theirs, mine);
     return SY_OK;
@@ -99,4 +104,39 @@ int syi_init_compare(const struct syi_init_source *source, const struct syi_conf
         status = compare_vocabulary(theirs, config, target, err);
     syi_free(theirs);
     return status;
+}
+
+struct naming {
+    const char *run_dir;
+    int n;
+    struct syi_text text;
+};
+
+static int name_difference(void *arg, const char *key, enum syi_option_flags flags, const char *theirs,
+                           const char *mine)
+{
+    enum { NAMED = 4 };
+    struct naming *naming = arg;
+    if (!is_of_model(key, flags)) return SY_OK;
+    if (naming->n++ < NAMED)
+        syi_text_printf(&naming->text, "; %s is %s in %s and %s here", key, theirs, naming->run_dir, mine);
+    else if (naming->n == NAMED + 1)
+        syi_text_puts(&naming->text, "; and others");
+    return SY_OK;
+}
+
+void syi_init_name_differences(const struct syi_init_source *source, const struct syi_config *config,
+                               struct sy_error *err)
+{
+    struct syi_config *theirs = err ? syi_alloc(sizeof *theirs, NULL) : NULL;
+    struct naming naming = {.run_dir = source->run_dir};
+    int status = theirs ? syi_run_dir_read_config(source->run_dir, theirs, NULL) : SY_ENOMEM;
+    if (!status) status = syi_config_compare(theirs, config, name_difference, &naming, NULL);
+    if (!status && !syi_text_status(&naming.text, NULL) && naming.n) {
+        size_t used = strlen(err->text);
+        snprintf(err->text + used, sizeof err->text - used, "%s", naming.text.data);
+        syi_keep_one_line(err->text);
+    }
+    syi_text_free(&naming.text);
+    syi_free(theirs);
 }

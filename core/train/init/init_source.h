@@ -17,5 +17,8 @@ int syi_init_locate(const struct syi_train_part *train, struct syi_init_source *
  * model. tokens: weights that belong to tokens are taken: SY_EMISMATCH where the vocabularies differ. */
 int syi_init_compare(const struct syi_init_source *source, const struct syi_config *config, int tokens,
                      struct syi_text *notes, struct sy_error *err) SYI_MUST_CHECK;
+/* Adds such keys to err, which says that a weight does not fit; nothing where the other run's cannot be read. */
+void syi_init_name_differences(const struct syi_init_source *source, const struct syi_config *config,
+                               struct sy_error *err);
 
 #endif
