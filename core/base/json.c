@@ -151,7 +151,6 @@ static int read_number(struct reader *r, struct syi_json_node *node)
     memcpy(r->json->strings + node->string, start, length); /* zeroed memory: the NUL is there */
     r->json->string_bytes += length + 1;
     node->number = syi_parse_double(start, &end);
-    if (!isfinite(node->number)) return fail(r, "number too large for a double");
     if (whole) {
         errno = 0;
         int64_t value = strtoll(start, NULL, 10);

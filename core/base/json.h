@@ -28,7 +28,7 @@ struct syi_json_node {
     uint32_t key;        /* offset of the member's name in strings; 0 (an empty string) outside objects */
     uint32_t string; /* offset in strings of a string's text, or of a number's as it stands in the document */
     int64_t integer; /* value where is_integer, else 0 */
-    double number;   /* value of any number */
+    double number;   /* value of any number; infinite where it is too large for a double, as 1e400 */
 };
 
 struct syi_json {
@@ -39,7 +39,7 @@ struct syi_json {
 };
 
 /* Parses a whole document; `what` (a file name) opens the message of an error, which gives the byte offset.
- * Refuses what RFC 8259 does not allow, malformed UTF-8, numbers outside a double's range, nesting
+ * Refuses what RFC 8259 does not allow, malformed UTF-8, nesting
  * over SYI_JSON_DEPTH and documents of 2 GiB; \u0000 becomes the bytes c0 80. On success the caller owns
  * json: syi_json_free. */
 int syi_json_parse(struct syi_json *json, const char *what, const char *text, size_t bytes,

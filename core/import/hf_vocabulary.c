@@ -3,6 +3,7 @@
  * have the pieces in tokenizer.json alone; a SentencePiece model is written of them. */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -112,7 +113,9 @@ static const char *piece_of(const struct tokenizer *t, uint32_t at, double *scor
     const struct syi_json_node *node = t->json.nodes;
     if (node[at].kind != SYI_JSON_ARRAY || node[at].n_children != 2) return NULL;
     uint32_t text = node[at].first, number = node[text].next;
-    if (node[text].kind != SYI_JSON_STRING || node[number].kind != SYI_JSON_NUMBER) return NULL;
+    if (node[text].kind != SYI_JSON_STRING || node[number].kind != SYI_JSON_NUMBER ||
+        !isfinite(node[number].number))
+        return NULL;
     *score = node[number].number;
     return syi_json_string(&t->json, text);
 }

@@ -62,6 +62,11 @@ Test(json, integers_at_the_edge)
     node = &json.nodes[node->next];
     cr_assert(node->is_integer && node->integer == 0 && signbit(node->number));
     syi_json_free(&json);
+    json = parse("[1e400, -1e400]");
+    node = &json.nodes[json.nodes[0].first];
+    cr_assert(!node->is_integer && node->number == INFINITY);
+    cr_assert(json.nodes[node->next].number == -INFINITY);
+    syi_json_free(&json);
 }
 
 Test(json, refuses_what_is_not_json)
@@ -92,7 +97,6 @@ Test(json, refuses_what_is_not_json)
                                         "0x1",
                                         "NaN",
                                         "Infinity",
-                                        "1e999",
                                         "1 2",
                                         "[]]",
                                         "'a'",

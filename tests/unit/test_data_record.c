@@ -413,6 +413,7 @@ Test(data_record, fields)
     EXPECT_PARSED(jsonl, "{\"a\":[\"x\",1,null,[],{}],\"b\":{\"c\":1},\"\":\"\",\"n\":12345678901234567890}",
                   "a=x;a=1;a=?;a=?;b=?;=;n=12345678901234567890;");
     EXPECT_PARSED(jsonl, " { \"a\" :0} ", "a=0;");
+    EXPECT_PARSED(jsonl, "{\"a\": 1e400, \"b\": 2}", "a=1e400;b=2;");
 }
 
 Test(data_record, fields_by_name)
