@@ -44,10 +44,18 @@ static void take_off(const z_stream *z, struct syi_pieces *pieces)
     pieces->to = z->next_out;
 }
 
+/* Zeros after a member fill up a block of a tape, and are no member: gzip passes over them, too. */
+static void skip_padding(struct syi_pieces *pieces)
+{
+    while (pieces->from_bytes && !*pieces->from) pieces->from++, pieces->from_bytes--;
+}
+
 static const char *gzip_decompress(void *state, struct syi_pieces *pieces, int *whole)
 {
     z_stream *z = state;
-    if (*whole && pieces->from_bytes && inflateReset(z) != Z_OK) return "zlib cannot begin another member";
+    if (*whole) skip_padding(pieces);
+    if (*whole && !pieces->from_bytes) return NULL;
+    if (*whole && inflateReset(z) != Z_OK) return "zlib cannot begin another member";
     give(z, pieces);
     int result = inflate(z, Z_NO_FLUSH);
     take_off(z, pieces);

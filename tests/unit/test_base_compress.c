@@ -154,6 +154,34 @@ Test(base_compress, files_in_pieces)
     syi_free(back);
 }
 
+/* Blocks of a tape are filled up with zeros: after the last member, or before another. What else follows is an error. */
+Test(base_compress, zeros_after_a_member)
+{
+    enum { ZEROS = 200000 };
+    unsigned char *bytes = some_bytes(), *back = syi_alloc(BYTES + 1, NULL),
+                  *file = syi_alloc(ZEROS + 2000, NULL);
+    void *one;
+    size_t n, length;
+    if (!is_built(SYI_COMPRESSION_GZIP)) cr_skip_test("this build has no gzip");
+    cr_assert(syi_compress(SYI_COMPRESSION_GZIP, 3, bytes, 1000, &one, &length, NULL) == SY_OK &&
+              length < 1000);
+    memcpy(file, one, length);
+    const char *path = write_file(file, length + ZEROS);
+    cr_assert(read_back(path, 997, back, &n, NULL) == SY_OK && n == 1000 && !memcmp(back, bytes, n));
+    memcpy(file + length + ZEROS, one, length);
+    path = write_file(file, ZEROS + 2 * length);
+    cr_assert(read_back(path, 997, back, &n, NULL) == SY_OK && n == 2000 &&
+              !memcmp(back + 1000, bytes, 1000));
+    file[length + ZEROS] = 'x';
+    path = write_file(file, length + ZEROS + 1);
+    cr_assert(read_back(path, 997, back, &n, NULL) == SY_EFORMAT);
+    unlink(path);
+    syi_free(one);
+    syi_free(file);
+    syi_free(bytes);
+    syi_free(back);
+}
+
 /* Wherever a file is cut off or changed, reading it ends in an error that names it. */
 Test(base_compress, damaged_files)
 {
