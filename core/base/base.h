@@ -153,7 +153,8 @@ int syi_read_at(int fd, const char *path, int64_t offset, void *to, size_t bytes
 int syi_file_write(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;
 /* Likewise where others have files, too, or other processes make the same one: what fill(arg, fd, name, err) writes to fd, which can
  * be read as well, goes to a file `name` that nobody has, and path is the name of the last that was whole. Nothing is left of it after a
- * failure. syi_file_replace writes bytes so. */
+ * failure. syi_file_replace writes bytes so; where path is a link, that stays and leads to them, or is an error if it leads to
+ * nothing. */
 typedef int syi_fill_fn(void *arg, int fd, const char *name, struct sy_error *err);
 int syi_file_make(const char *path, syi_fill_fn *fill, void *arg, struct sy_error *err) SYI_MUST_CHECK;
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err) SYI_MUST_CHECK;

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -242,10 +243,30 @@ void syi_file_remove_unfinished(const char *path)
     syi_free(name);
 }
 
+/* *file: what path leads to where it is a link, which stays one; else path. Owned by the caller. */
+static int follow_link(const char *path, char **file, struct sy_error *err)
+{
+    struct stat info;
+    int is_link = !lstat(path, &info) && S_ISLNK(info.st_mode);
+    char *real = is_link ? realpath(path, NULL) : NULL;
+    *file = NULL;
+    if (is_link && !real)
+        return syi_error(err, SY_ENOENT,
+                         "%s is a link that leads to no file (%s): remove it, or choose another name", path,
+                         strerror(errno));
+    *file = syi_strdup(real ? real : path, err);
+    free(real);
+    return *file ? SY_OK : SY_ENOMEM;
+}
+
 int syi_file_replace(const char *path, const void *data, size_t bytes, struct sy_error *err)
 {
-    int status = syi_file_make(path, put_bytes, &(struct bytes){data, bytes}, err);
-    return status ? status : syi_file_sync_parent(path, err);
+    char *file;
+    int status = follow_link(path, &file, err);
+    if (!status) status = syi_file_make(file, put_bytes, &(struct bytes){data, bytes}, err);
+    if (!status) status = syi_file_sync_parent(file, err);
+    syi_free(file);
+    return status;
 }
 
 int syi_file_sync_folder(const char *folder, struct sy_error *err)

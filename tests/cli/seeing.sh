@@ -144,6 +144,15 @@ ln -s loop.html loop.html # a file that cannot be read, for root too
 exits 1 "$program" report run -o loop.html
 says err 'loop.html is there already and cannot be read'
 [ -L loop.html ] || fail "what cannot be read was written over"
+# A link stays one: what it leads to is the page, or must be there.
+ln -s page.html link.html
+exits 0 "$program" report run -o link.html
+[ "$(readlink link.html)" = page.html ] || fail "a link was replaced by the page"
+ln -s nothing.html dangling.html
+exits 1 "$program" report run -o dangling.html
+one_line_error
+says err 'dangling.html is a link that leads to no file'
+[ "$(readlink dangling.html)" = nothing.html ] || fail "a link that leads to nothing was replaced"
 mkfifo pipe
 exits 1 "$program" report run -o pipe
 one_line_error
