@@ -556,7 +556,7 @@ Test(comm, groups_are_shared_by_lane_and_ranks)
     cr_expect_eq(syi_comm_thread_run(2, shared_groups, NULL, &err), SY_OK, "%s", err.text);
 }
 
-/* arg: bits of the ranks that fail. The lowest one's failure is that of all, and all go on. */
+/* arg: bits of the ranks that fail. The lowest one's failure is that of all, with its number, and all go on. */
 static int agree_on(void *arg, struct syi_comm *comm, struct sy_error *err)
 {
     int failing = *(int *)arg, lowest = failing ? __builtin_ctz((unsigned)failing) : -1;
@@ -566,8 +566,9 @@ static int agree_on(void *arg, struct syi_comm *comm, struct sy_error *err)
         int status =
             failing & 1 << comm->rank ? syi_error(&mine, SY_EIO - comm->rank, "by %d", comm->rank) : SY_OK;
         status = syi_comm_agree(comm, status, &mine);
-        snprintf(text, sizeof text, "by %d", lowest);
-        if (lowest < 0 ? status || mine.code : status != SY_EIO - lowest || strcmp(mine.text, text) != 0)
+        snprintf(text, sizeof text, "rank %d: by %d", lowest, lowest);
+        const char *want = lowest > 0 ? text : "by 0";
+        if (lowest < 0 ? status || mine.code : status != SY_EIO - lowest || strcmp(mine.text, want) != 0)
             return syi_error(err, SY_EINTERNAL, "rank %d: %d %s", comm->rank, status, mine.text);
     }
     return syi_comm_agree(comm, SY_ENOMEM, NULL) == SY_ENOMEM ? SY_OK : SY_EINTERNAL; /* without a text */
