@@ -51,6 +51,15 @@ refused other 'rank 1 reads another train.tsv than rank 0'
 rm "$here/second/train.tsv"
 refused nothing 'rank 1: cannot open train.tsv'
 
+# ---- data that rank 1 cannot read any more ----
+cat train.tsv >"$here/second/train.tsv"
+apart lost --set train.steps=1000000 --set train.schedule=constant --set train.checkpoint_every=50 &
+owner=$!
+eventually test -e "$here/lost/checkpoints/50"
+: >"$here/second/train.tsv"
+ended && fail "lost: exit 0"
+one_message lost 'stopped after step [0-9]*, for data cannot be read: rank 1: .*train.tsv'
+
 # ---- copies: each node has a folder of its own ----
 cat train.tsv >"$here/second/train.tsv"
 # shellcheck disable=SC2016 # the program finds it

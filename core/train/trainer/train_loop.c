@@ -155,15 +155,18 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
     syi_trainer_end(t, SYI_END_TIME_LIMIT, "%s after step %" PRId64 "; --resume goes on", why, t->step);
 }
 
-static void end_unread(struct syi_trainer *t)
+/* All ranks are here: the run says why the lowest of those that cannot read does not. */
+static int end_unread(struct syi_trainer *t, struct sy_error *err)
 {
-    const int mine = t->unread.code != SY_OK;
-    const char *why = mine ? t->unread.text : "another rank says why";
-    if (mine && !is_first(t)) syi_log(SY_LOG_WARN, "rank %d: %s", t->rank->rank, why);
+    struct sy_error why = t->unread;
+    syi_comm_name_rank(t->rank->comm, &why);
+    int status = syi_comm_failure(t->rank->comm, &why, err);
+    if (status) return status;
     syi_trainer_end(t, SYI_END_DATA,
                     "stopped after step %" PRId64
                     ", for data cannot be read: %.300s; once they can be, --resume goes on",
-                    t->step, why);
+                    t->step, why.text);
+    return SY_OK;
 }
 
 /* What all ranks must know alike after a step, in one sum: whether the run is asked to stop, by a signal that
@@ -201,10 +204,10 @@ static int agree(struct syi_trainer *t, struct sy_error *err)
                         "--resume goes on",
                         t->step);
     else if (word[UNREAD])
-        end_unread(t);
+        status = end_unread(t, err);
     t->overdue = word[OVERDUE] != 0;
     t->asked |= word[MOVE] != 0;
-    return syi_trainer_advance_save(t, &word[SAVER], err);
+    return status ? status : syi_trainer_advance_save(t, &word[SAVER], err);
 }
 
 static int poll_stop(void *arg, struct sy_error *err)
