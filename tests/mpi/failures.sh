@@ -249,8 +249,9 @@ for how in STOP KILL; do
     done
 done
 one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks came'
-grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' "$here/STOP.err" ||
-    fail "STOP: no op is named: $(cat "$here/STOP.err")"
+grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' \
+    -e 'after step [0-9]*, writing a checkpoint' "$here/STOP.err" ||
+    fail "STOP: nobody says at what: $(cat "$here/STOP.err")"
 # ---- what was killed or stopped goes on, and ends with the weights of a run that nobody disturbed ----
 export SWITCHYARD_COMM_TIMEOUT=60
 for how in STOP KILL; do

@@ -159,10 +159,19 @@ int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err)
     return SY_OK;
 }
 
+/* Ranks that wait in vain for one say what for. */
+static int wait_for_saver(struct syi_trainer *t, struct sy_error *err)
+{
+    struct sy_error cause = {0};
+    int status = syi_saver_wait(t->saver, &cause);
+    if (!status) return SY_OK;
+    return syi_error(err, status, "after step %" PRId64 ", writing a checkpoint: %s", t->step, cause.text);
+}
+
 int syi_trainer_wait_save(struct syi_trainer *t, struct sy_error *err)
 {
     double begin = syi_seconds();
-    int status = syi_saver_wait(t->saver, err);
+    int status = wait_for_saver(t, err);
     t->pause += syi_seconds() - begin;
     return status ? status : syi_trainer_note_save(t, err);
 }
@@ -185,7 +194,7 @@ static int save_last(struct syi_trainer *t, struct sy_error *err)
     for (int try = 1;; try++) {
         struct syi_saved saved;
         begin_save(t, 0);
-        int status = syi_saver_wait(t->saver, err);
+        int status = wait_for_saver(t, err);
         if (status || !syi_saver_take(t->saver, &saved)) return status;
         if (!saved.failure.code) {
             t->pause += syi_seconds();
