@@ -132,7 +132,7 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
         vf sum = vf_set(0.0f);
-        if (r < t->rows && w->mask)
+        if (SY_TRAINING && r < t->rows && w->mask)
             sum = row_weights(t, r, score, w->mask, vf_set(top[r]));
         else if (r < t->rows)
             sum = row_weights(t, r, score, NULL, vf_set(top[r]));
@@ -256,7 +256,7 @@ static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n,
 static void load_values(struct work *w, int64_t at, int64_t step, int64_t n)
 {
     copy_rows(w->a->kv, w->f->half, at, step, n, w->a->head_dim, w->values);
-    if (w->mask) mask_rows(w->values, w->mask, n, w->dim);
+    if (SY_TRAINING && w->mask) mask_rows(w->values, w->mask, n, w->dim);
 }
 #endif
 
@@ -268,7 +268,7 @@ static void attend_block(struct work *w, int64_t first, int64_t n)
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
     float mask[SYCPU_KEY_BLOCK];
     w->mask = a->dropout.threshold ? mask : NULL;
-    if (w->mask) key_masks(a, w->row, w->head, first, n, mask);
+    if (SY_TRAINING && w->mask) key_masks(a, w->row, w->head, first, n, mask);
     load_keys(w, sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step, kv_step, n, t.width);
     load_values(w, sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step, kv_step, n);
     if (!t.general && a->attr->causal && first > a->position)

@@ -159,12 +159,12 @@ static int64_t few_tokens(const struct sycpu_gemm_plan *plan)
     return gemm->leaves > SHALLOW_LEAVES ? 0 : gemm->leaves * SHALLOW_TOKENS;
 }
 
-/* Whether it is x w of experts, of float32 weights that fill panels. */
+/* Whether it is x w of experts, of weights that fill panels, with a partner for each element of bf16. */
 static int is_plain_nn(const struct sycpu_gemm_plan *plan)
 {
     const struct sycpu_gemm *gemm = &plan->gemm;
-    return plan->own && STEP == 1 && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
-           gemm->columns % TILE_COLUMNS == 0;
+    return plan->own && gemm->form == SYCPU_GEMM_NN && !gemm->scale && !gemm->panels &&
+           gemm->columns % TILE_COLUMNS == 0 && gemm->leaf % STEP == 0;
 }
 
 /* Whether C is written past the caches, if it is large, for its lines would have to be read from memory before they are written:
@@ -187,12 +187,12 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
     return takes && gemm->columns % TILE_COLUMNS == 0 && gemm->leaves <= SHALLOW_LEAVES ? STRIP_ROWS : 0;
 }
 
-/* Rows of an expert whose weights are read row by row. */
+/* Rows of an expert whose weights are read row by row. Of bf16 beside a large L2 cache, where tiles take them, it was not measured. */
 static void plan_streamed(struct sycpu_gemm_plan *plan)
 {
-    if (!plan->ahead || !is_plain_nn(plan)) return;
     const int large = has_large_l2();
-    plan->streamed_over = large ? 0 : TILE_ROWS;
+    if (!HAS_STREAMED || !plan->ahead || !is_plain_nn(plan) || (STEP > 1 && large)) return;
+    plan->streamed_over = large || STEP > 1 ? 0 : TILE_ROWS;
     plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;
 }
 
@@ -219,7 +219,8 @@ static int64_t a_words_of(const struct sycpu_gemm_plan *plan)
     const int64_t words = plan->block_panels * a_panel_size(plan->a_steps),
                   rows = plan->gemm.form == SYCPU_GEMM_NN ? round_floats(DIRECT_LEAST * plan->gemm.depth) : 0,
                   panels = plan->tokens ? divide_up(plan->gemm.rows, SHALLOW_ROWS) : 0;
-    if (plan->streamed_most) return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth));
+    if (plan->streamed_most)
+        return greatest(words, round_floats(streamed_rows(plan) * plan->gemm.depth / STEP));
     return greatest(words, greatest(rows, panels * a_token_panel(plan->tokens)));
 }
 
@@ -362,7 +363,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     }
 #endif
 #ifdef SYCPU_TILES
-    if (fast_gemm_compute_tokens(plan, worker, expert, row, end, left, panels)) return;
+    if (SY_TRAINING && fast_gemm_compute_tokens(plan, worker, expert, row, end, left, panels)) return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
 #if HAS_STRIPS
@@ -376,7 +377,7 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
 #if HAS_AHEAD
-    if (plan->copied) {
+    if (SY_TRAINING && plan->copied) {
         fast_gemm_compute_copied(plan, worker, expert, row, end, left, panels);
         return;
     }

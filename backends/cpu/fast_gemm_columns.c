@@ -90,7 +90,13 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
             }                                                                                                \
             ROWS(STORE)                                                                                      \
         }
-#    define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26)
+#    if SY_TRAINING
+#        define EACH_HEIGHT(X) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(16) X(18) X(20) X(22) X(24) X(26)
+#        define EACH_EVEN(X)   EACH_HEIGHT(X)
+#    else /* few kernels, for a small program: those of the heights between take the next one */
+#        define EACH_HEIGHT(X) X(2) X(4) X(8) X(16) X(24)
+#        define EACH_EVEN(X)   X(2) X(4) X(8) X(8) X(16) X(16) X(16) X(16) X(24) X(24) X(24) X(24)
+#    endif
 #    define LEAVES(height)                                                                                   \
         DEFINE_LEAF(leaf_##height, ROWS_##height, 0)                                                         \
         DEFINE_LEAF(copied_leaf_##height, ROWS_##height, 1)
@@ -98,8 +104,8 @@ ALWAYS_INLINE vec load_quarters(const float *row, int64_t stride)
 #    define COPIED(height) copied_leaf_##height,
 EACH_HEIGHT(LEAVES)
 typedef void leaf_fn(struct columns *, int64_t, int64_t, const float *, int, float *, int);
-static leaf_fn *const leaf_of[2][COLUMN_ROWS / 2 + 1] = {
-    {NULL, EACH_HEIGHT(PLAIN)}, {NULL, EACH_HEIGHT(COPIED)}}; /* by half the height */
+static leaf_fn *const leaf_of[2][COLUMN_ROWS / 2 + 1] = {{NULL, EACH_EVEN(PLAIN)},
+                                                         {NULL, EACH_EVEN(COPIED)}}; /* by half the height */
 
 /* All leaves of `rows` buffer rows, to the rows of C that slot has: `c` is the element of row 0. */
 static void compute_sum(const struct sycpu_gemm_plan *plan, const struct sycpu_gemm_worker *worker,

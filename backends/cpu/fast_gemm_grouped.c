@@ -77,7 +77,8 @@ static void compute_columns(const struct sycpu_gemm_plan *plan, struct sycpu_gem
     }
 #endif
 #ifdef SYCPU_TILES
-    if (fast_gemm_compute_tokens(plan, worker, expert, 0, worker->rows, first, end - first)) return;
+    if (SY_TRAINING && fast_gemm_compute_tokens(plan, worker, expert, 0, worker->rows, first, end - first))
+        return;
 #endif
     fast_gemm_measure_leaves(&plan->gemm, worker, expert);
 #if HAS_STRIPS

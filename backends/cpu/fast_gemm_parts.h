@@ -58,7 +58,7 @@
 #    define COLUMN_VECTORS 0
 #endif
 /* Buffer rows whose sums it has in registers at a time, at most. */
-#define COLUMN_ROWS 26
+#define COLUMN_ROWS (SY_TRAINING ? 26 : 24)
 /* Rows of weights a multiple of so many words apart fall into one set of the L1 cache, which does not hold LANES lines: of them
  * fast_gemm_compute_columns reads a line once and copies it. */
 #define COLUMN_SET 1024
@@ -106,17 +106,23 @@
 #    define HAS_AHEAD 0
 #endif
 #if HAS_AHEAD && !defined(SYCPU_PAIRS)
+#    define HAS_AHEAD_FLOATS 1
+#else
+#    define HAS_AHEAD_FLOATS 0
+#endif
+/* Whether there is fast_gemm_compute_streamed; of bf16 a program that only answers does without, to be small. */
+#if HAS_AHEAD_FLOATS || (HAS_AHEAD && SY_TRAINING)
 #    define HAS_STREAMED 1
 #else
 #    define HAS_STREAMED 0
 #endif
 #define AHEAD_L1       (48 << 10)
 #define LARGE_L2       (2 << 20) /* bytes of the L2 cache of some of them */
-#define HAS_WAITING    (HAS_STREAMED || IS_AVX2)
+#define HAS_WAITING    (HAS_AHEAD_FLOATS || IS_AVX2)
 #define WAITING_LEAVES 8
 /* Of an expert of at most so many rows, so many of them at a time, B may be read row by row there as well (fast_gemm_streamed.c), so many
  * columns of it side by side: they and the next stay in a L2 cache of LARGE_L2 beside the sums. In a smaller one those of rows that
- * are taken at a time do; rows of one tile it takes as fast without. */
+ * are taken at a time do; of float32 rows of one tile it takes as fast without. */
 #define STREAMED_ROWS    84
 #define STREAMED_HEIGHT  28
 #define STREAMED_COLUMNS 1024
@@ -195,7 +201,7 @@ static inline int64_t a_token_panel(int64_t tokens)
 /* Without SYCPU_TILES: whether fast_gemm_shallow, or fast_gemm_compute_strips, takes so many leaves, of so many steps together. */
 static inline int gemm_is_shallow(const struct sycpu_gemm *gemm, int64_t leaves, int64_t steps)
 {
-    return gemm->form == SYCPU_GEMM_TN && leaves > 1 && leaves <= SHALLOW_LEAVES &&
+    return SY_TRAINING && gemm->form == SYCPU_GEMM_TN && leaves > 1 && leaves <= SHALLOW_LEAVES &&
            steps <= SHALLOW_STEPS * leaves;
 }
 

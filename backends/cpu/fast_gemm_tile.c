@@ -11,7 +11,7 @@
 #define AHEAD 16
 #define FAR   96
 
-#if HAS_STREAMED
+#if HAS_AHEAD_FLOATS
 #    define ROW_ZERO(i) vec c##i##0 = vec_zero_apart(), c##i##1 = vec_zero_apart();
 #else
 #    define ROW_ZERO(i) vec c##i##0 = vec_zero(), c##i##1 = vec_zero();
@@ -143,7 +143,7 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
         pieces->wait = pieces->every;                                                                        \
     }
 
-#if HAS_STREAMED
+#if HAS_AHEAD_FLOATS
 /* A leaf of rows of A that lie there unpacked and are copied to their panel. Beside each step a line of these is fetched, and one of the
  * rows after them, of which the next panel is. Rows are found from every third: a pointer to each would take every register. */
 #    define STEPS_FROM_ROWS(ROWS, ...)                                                                       \
@@ -190,9 +190,9 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
             *tile->lines = lines;                                                                            \
         } else if (is_fed(tile)) {                                                                           \
             STEPS(ROWS, depth, TILE_COLUMNS, , , LOAD)                                                       \
-        } else if (HAS_STREAMED && sizeof(NUMBER) == sizeof(float) && tile->unpacked) {                      \
+        } else if (HAS_AHEAD_FLOATS && sizeof(NUMBER) == sizeof(float) && tile->unpacked) {                  \
             STEPS_FROM_ROWS(ROWS, LOAD)                                                                      \
-        } else if (HAS_AHEAD && sizeof(NUMBER) == sizeof(float) && tile->pieces) {                           \
+        } else if (HAS_AHEAD && SY_TRAINING && sizeof(NUMBER) == sizeof(float) && tile->pieces) {            \
             STEPS_WITH_PIECES(ROWS, LOAD)                                                                    \
         } else if (tile->copy) {                                                                             \
             struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                        \

@@ -196,6 +196,24 @@ Test(gemm_bf16, experts_of_few_and_many_rows)
             }
 }
 
+/* Experts of up to 29 rows where the L1 cache is large and the L2 cache is not: in one part, or too many for it; leaves of one strip and
+ * more, the last of fewer rows; columns in two blocks. */
+Test(gemm_bf16, experts_whose_weights_are_read_row_by_row)
+{
+    static const struct shape shapes[] = {{4, 1, 0, 72, 64}, {3, 2, 0, 48, 96}, {2, 1, 0, 36, 1056}};
+    static const int slots[] = {1, 2, 14, 17, 28, 29};
+    static const int ops[] = {SY_OP_GROUPED_MATMUL, SY_OP_RAGGED_MATMUL};
+    setenv("SY_TEST_L1_BYTES", "49152", 1);
+    setenv("SY_TEST_L2_BYTES", "1048576", 1);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 6; j++)
+            for (int leaves = 1; leaves <= 3; leaves += 2) {
+                struct shape s = shapes[i];
+                s.slots = slots[j];
+                check(ops[i == 1], &s, s.k / leaves);
+            }
+}
+
 /* Rows, and columns, that come first or stand alone have the bits they have among others. */
 Test(gemm_bf16, bits_do_not_depend_on_the_place_in_c)
 {
