@@ -139,7 +139,7 @@ Test(bad_tensor, is_not_looked_for_without_memory_on_the_host)
                   "data.batch_size=16", "decode.batch_size=16", "mesh.data=2", NULL);
     course_train_on("far", &config, 2, look_twice, &c);
     for (int i = 0; i < 4; i++)
-        cr_expect(strstr(c.text[i], i < 2 ? "not looked for, the host has no memory for the "
+        cr_expect(strstr(c.text[i], i < 2 ? "not looked for, rank 1: the host has no memory for the "
                                           : "decoder/decoder_norm:rms_norm, of layer "),
                   "text %d: %s", i, c.text[i]);
 }
