@@ -607,7 +607,7 @@ static int meet_short(void *arg, struct syi_comm *comm, struct sy_error *err)
     static char text[3][BYTES];
     struct sy_error failure = {0};
     char *own = text[comm->rank];
-    int odd, none;
+    int odd = 0, none = 0;
     (void)arg;
     int status = syi_comm_sum(comm, &(int64_t){1}, 1, err);
     is_short = comm->rank == 1;
