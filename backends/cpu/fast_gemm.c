@@ -190,8 +190,9 @@ static int64_t strip_rows(const struct sycpu_gemm_plan *plan)
 /* Rows of an expert whose weights are read row by row. Of bf16 beside a large L2 cache, where tiles take them, it was not measured. */
 static void plan_streamed(struct sycpu_gemm_plan *plan)
 {
+    if (!HAS_STREAMED || !plan->ahead || !is_plain_nn(plan)) return;
     const int large = has_large_l2();
-    if (!HAS_STREAMED || !plan->ahead || !is_plain_nn(plan) || (STEP > 1 && large)) return;
+    if (STEP > 1 && large) return;
     plan->streamed_over = large || STEP > 1 ? 0 : TILE_ROWS;
     plan->streamed_most = large ? STREAMED_ROWS : STREAMED_HEIGHT;
 }

@@ -250,10 +250,12 @@ static int follow_link(const char *path, char **file, struct sy_error *err)
     int is_link = !lstat(path, &info) && S_ISLNK(info.st_mode);
     char *real = is_link ? realpath(path, NULL) : NULL;
     *file = NULL;
-    if (is_link && !real)
-        return syi_error(err, SY_ENOENT,
-                         "%s is a link that leads to no file (%s): remove it, or choose another name", path,
-                         strerror(errno));
+    if (is_link && !real) {
+        syi_error(err, SY_ENOENT,
+                  "%s is a link that leads to no file (%s): remove it, or choose another name", path,
+                  strerror(errno));
+        return SY_ENOENT;
+    }
     *file = syi_strdup(real ? real : path, err);
     free(real);
     return *file ? SY_OK : SY_ENOMEM;
