@@ -263,11 +263,21 @@ int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *od
     return status ? status : find_lowest(comm, differs, odd, err);
 }
 
+/* For all ranks will report it: the host of one that is not the first can be found. */
+static void name_rank(const struct syi_comm *comm, struct sy_error *failure)
+{
+    const struct sy_error own = *failure;
+    if (!own.code || !comm->rank || !strncmp(own.text, "rank ", 5)) return;
+    *failure = (struct sy_error){0};
+    syi_error(failure, own.code, "rank %d: %s", comm->rank, own.text);
+}
+
 int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err)
 {
     int64_t words[(sizeof *failure + sizeof(int64_t) - 1) / sizeof(int64_t)] = {0};
     int rank;
     if (comm->ranks == 1) return SY_OK;
+    name_rank(comm, failure);
     int status = find_lowest(comm, failure->code, &rank, err);
     if (status || rank < 0) return status;
     memcpy(words, failure, sizeof *failure);
@@ -276,19 +286,10 @@ int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_
     return status;
 }
 
-void syi_comm_name_rank(const struct syi_comm *comm, struct sy_error *failure)
-{
-    const struct sy_error own = *failure;
-    if (!own.code || !comm->rank || !strncmp(own.text, "rank ", 5)) return;
-    *failure = (struct sy_error){0};
-    syi_error(failure, own.code, "rank %d: %s", comm->rank, own.text);
-}
-
 int syi_comm_agree(struct syi_comm *comm, int status, struct sy_error *err)
 {
     struct sy_error why = {0}, meeting = {0};
     if (status) syi_error(&why, status, "%s", err && err->code ? err->text : sy_status_text(status));
-    syi_comm_name_rank(comm, &why);
     int failed = syi_comm_failure(comm, &why, &meeting);
     if (failed) why = meeting;
     if (err) *err = why;

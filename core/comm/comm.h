@@ -78,12 +78,9 @@ int syi_comm_share(struct syi_comm *comm, void *data, size_t bytes, struct sy_er
  */
 int syi_comm_same(struct syi_comm *comm, const void *data, size_t bytes, int *odd, struct sy_error *err);
 
-/* All ranks meet and say how they fared: *failure (code 0: well) becomes that of the lowest rank that brought one, on all. A
- * status other than SY_OK: they could not meet. */
+/* All ranks meet and say how they fared: *failure (code 0: well) becomes that of the lowest rank that brought one, on all, with
+ * "rank N: " before its text where that is not rank 0. A status other than SY_OK: they could not meet. */
 int syi_comm_failure(struct syi_comm *comm, struct sy_error *failure, struct sy_error *err) SYI_MUST_CHECK;
-/* For a failure that all ranks are going to report: a rank other than 0 puts its number before the text, so that its host can
- * be found. */
-void syi_comm_name_rank(const struct syi_comm *comm, struct sy_error *failure);
 /* Between ranks that go on together after a failure: what one brings, status and err, all return. Ranks that cannot meet
  * return why, as does what they try together next. */
 int syi_comm_agree(struct syi_comm *comm, int status, struct sy_error *err) SYI_MUST_CHECK;

@@ -620,7 +620,7 @@ static int meet_short(void *arg, struct syi_comm *comm, struct sy_error *err)
     cr_expect(none == -1 && odd == 1, "%d %d", none, odd);
     if (comm->rank) syi_error(&failure, SY_ENOMEM, "short %d", comm->rank);
     if (!status) status = syi_comm_failure(comm, &failure, err);
-    cr_expect(failure.code == SY_ENOMEM && !strcmp(failure.text, "short 1"), "%s", failure.text);
+    cr_expect(failure.code == SY_ENOMEM && !strcmp(failure.text, "rank 1: short 1"), "%s", failure.text);
     is_short = 0;
     return status;
 }

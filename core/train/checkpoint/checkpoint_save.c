@@ -272,17 +272,10 @@ void syi_saver_words(struct syi_saver *s, int64_t word[SYI_SAVER_WORDS])
     word[SYI_SAVER_FAILED] = word[SYI_SAVER_ENDED] && s->failure.code;
 }
 
-/* The failure of the lowest rank that has one becomes that of all. */
-static int share_failure(struct syi_saver *s, struct sy_error *err)
-{
-    syi_comm_name_rank(s->comm, &s->failure);
-    return syi_comm_failure(s->comm, &s->failure, err);
-}
-
 int syi_saver_advance(struct syi_saver *s, const int64_t sum[SYI_SAVER_WORDS], struct sy_error *err)
 {
     if (!s->under_way || sum[SYI_SAVER_ENDED] < s->comm->ranks) return SY_OK;
-    int status = sum[SYI_SAVER_FAILED] ? share_failure(s, err) : SY_OK;
+    int status = sum[SYI_SAVER_FAILED] ? syi_comm_failure(s->comm, &s->failure, err) : SY_OK;
     if (!status) next_stage(s);
     return status;
 }
@@ -294,7 +287,7 @@ int syi_saver_wait(struct syi_saver *s, struct sy_error *err)
         struct syi_busy busy = syi_busy_begin(s->comm);
         if (s->beside) status = syi_busy_await(&busy, s->worker, err);
         if (!status) status = syi_busy_end(&busy, err);
-        if (!status) status = share_failure(s, err);
+        if (!status) status = syi_comm_failure(s->comm, &s->failure, err);
         if (!status) next_stage(s);
     }
     return status;

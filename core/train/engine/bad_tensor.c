@@ -142,7 +142,6 @@ int syi_engine_find_bad(struct syi_engine *e, const struct syi_batch *batch, int
     struct search s = {.engine = e, .own = {.order = INT64_MAX}};
     struct sy_error lack = {0};
     lack.code = syi_session_room_for_hook(e->session, &lack);
-    syi_comm_name_rank(e->rank.comm, &lack);
     int status = syi_comm_failure(e->rank.comm, &lack, err);
     if (!status && !lack.code) {
         syi_session_hook(e->session, at_op, &s);

@@ -159,7 +159,6 @@ static void end_late(struct syi_trainer *t, enum syi_deadline_kind kind)
 static int end_unread(struct syi_trainer *t, struct sy_error *err)
 {
     struct sy_error why = t->unread;
-    syi_comm_name_rank(t->rank->comm, &why);
     int status = syi_comm_failure(t->rank->comm, &why, err);
     if (status) return status;
     syi_trainer_end(t, SYI_END_DATA,
