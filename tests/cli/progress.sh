@@ -4,7 +4,7 @@
 # return elsewhere, nothing with --quiet; results are printed all the same.
 . "$(dirname "$0")/_common.sh"
 data "$here/train.tsv" 300 1
-data "$here/test.tsv" 400 2
+data "$here/test.tsv" 2000 2 # a second of work: progress is shown after the first 0.2
 cd "$here" || exit 99
 slow='--threads 1 --set decode.batch_size=1 --beams 4'
 exits 0 tiny run --threads 1 --quiet --set train.steps=2 --set task.words.test="$here/test.tsv"
@@ -59,7 +59,7 @@ tr -s '\n ' '  ' <shown | cmp - line || fail "metrics in a terminal says somethi
 # ---- eval, in a terminal ----
 # shellcheck disable=SC2086
 terminal 50 0 - "$program" eval run $slow # no room for the time left
-grep -q '^words/test decoded: [0-9]* of 385 items, [0-9]* % *<CR>$' shown || fail "no progress: $(cat shown)"
+grep -q '^words/test decoded: [0-9]* of 1705 items, [0-9]* % *<CR>$' shown || fail "no progress: $(cat shown)"
 [ -z "$(grep '<CR>$' shown | awk 'length($0) > 49 + 4')" ] || fail "progress is wider than the terminal: $(cat shown)"
 fits 49
 joined | grep -qx "$result" || fail "the result is not on a line of its own: $(cat shown)"
@@ -75,7 +75,7 @@ joined | grep -qx "$result" || fail "eval --quiet has no result: $(cat shown)"
 # shellcheck disable=SC2086
 terminal 80 0 - "$program" train "$top/bench/tiny.run" --run-dir trained --threads 1 --set decode.batch_size=1 --set decode.beams=4 --set train.steps=1 \
     --set task.words.train=train.tsv --set task.words.valid=test.tsv
-grep -q '^words/valid decoded: [0-9]* of 385 items, [0-9]* %, [0-9]* s left<CR>$' shown || fail "no progress of valid: $(cat shown)"
+grep -q '^words/valid decoded: [0-9]* of 1705 items, [0-9]* %, [0-9]* s left<CR>$' shown || fail "no progress of valid: $(cat shown)"
 
 # ---- predict: standard error is the terminal ----
 terminal 60 4 answers "$program" predict run --threads 1
