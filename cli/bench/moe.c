@@ -114,7 +114,7 @@ static void fill(void *arg, struct syi_session *session)
     for (size_t i = 0; i < l->model.n; i++) {
         const struct syi_param *param = &l->model.param[i];
         const struct sy_tensor *t = syi_session_find_any(session, SYI_ROLE_PARAMETER, param->id);
-        if (t) syi_param_init(param, 1, t);
+        if (t) syi_param_init(param, 1, t, NULL);
     }
     if (!mask || !tokens) return;
     for (int64_t i = 0; i < mask->dim[0] * mask->dim[1]; i++) ((float *)mask->data)[i] = 1;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "base/threads.h"
 #include "model/model.h"
 
 /* FNV-1a of the name: the site of its random numbers. */
@@ -52,17 +53,40 @@ static float initial(const struct syi_param *param, uint64_t seed, uint32_t site
     }
 }
 
-void syi_param_init(const struct syi_param *param, uint64_t seed, const struct sy_tensor *local)
+/* ---- by the pool ---- */
+
+enum { CHUNK = 1 << 15 }; /* elements of a task */
+
+struct filling {
+    const struct syi_param *param;
+    const struct sy_tensor *local;
+    uint64_t seed;
+    int64_t n;
+};
+
+static void fill_chunk(void *arg, int64_t task, int thread)
 {
-    uint32_t site = name_hash(param->name);
-    float *data = local->data;
-    int64_t n = 1, at[SY_MAX_DIMS] = {0};
-    for (int d = 0; d < local->rank; d++) n *= local->dim[d];
-    for (int64_t i = 0; i < n; i++) {
+    const struct filling *f = arg;
+    const struct sy_tensor *t = f->local;
+    const int64_t begin = task * CHUNK, end = begin + CHUNK < f->n ? begin + CHUNK : f->n;
+    const uint32_t site = name_hash(f->param->name);
+    float *data = t->data;
+    int64_t at[SY_MAX_DIMS], rest = begin;
+    (void)thread;
+    for (int d = t->rank - 1; d >= 0; rest /= t->dim[d--]) at[d] = rest % t->dim[d];
+    for (int64_t i = begin; i < end; i++) {
         uint64_t index = 0;
-        for (int d = 0; d < local->rank; d++)
-            index = index * (uint64_t)param->dim[d] + (uint64_t)(local->first[d] + at[d]);
-        data[i] = initial(param, seed, site, index);
-        for (int d = local->rank - 1; d >= 0 && ++at[d] == local->dim[d]; d--) at[d] = 0;
+        for (int d = 0; d < t->rank; d++)
+            index = index * (uint64_t)f->param->dim[d] + (uint64_t)(t->first[d] + at[d]);
+        data[i] = initial(f->param, f->seed, site, index);
+        for (int d = t->rank - 1; d >= 0 && ++at[d] == t->dim[d]; d--) at[d] = 0;
     }
+}
+
+void syi_param_init(const struct syi_param *param, uint64_t seed, const struct sy_tensor *local,
+                    struct syi_threads *threads)
+{
+    struct filling filling = {param, local, seed, 1};
+    for (int d = 0; d < local->rank; d++) filling.n *= local->dim[d];
+    syi_threads_for(threads, (filling.n + CHUNK - 1) / CHUNK, fill_chunk, &filling);
 }

@@ -318,8 +318,10 @@ int syi_record_weights(const struct syi_config *config, const struct syi_shape *
 /* ---- init.c ---- */
 
 /* Writes the local part of a parameter's initial value: element i of the logical tensor is a pure function of
- * (seed, name, i). */
+ * (seed, name, i). threads: NULL: the caller alone. */
 struct sy_tensor;
-void syi_param_init(const struct syi_param *param, uint64_t seed, const struct sy_tensor *local);
+struct syi_threads;
+void syi_param_init(const struct syi_param *param, uint64_t seed, const struct sy_tensor *local,
+                    struct syi_threads *threads);
 
 #endif

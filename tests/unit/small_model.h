@@ -121,7 +121,7 @@ static inline void model_bind(struct model *model)
         t.dtype = SY_F32;
         t.data = malloc((size_t)ms_count(to) * sizeof(float));
         cr_assert_not_null(t.data);
-        syi_param_init(param, 5, &t);
+        syi_param_init(param, 5, &t, NULL);
         for (int64_t k = 0; k < ms_count(to); k++)
             ms_set(to, k,
                    ms_get(&t, k) + (param->init == SYI_INIT_ONES          ? 0.3 * ms_uniform(&random)

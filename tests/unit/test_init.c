@@ -11,6 +11,7 @@
 
 #include "base/bf16.h"
 #include "base/rename.h"
+#include "base/threads.h"
 #include "small_course.h"
 #include "small_model.h"
 #include "train/init/init_plan.h"
@@ -294,4 +295,25 @@ Test(init, numbers_of_the_file)
         transfer("moe.num_experts=4", "moe.num_experts=0", "train.init_expert=2", SYI_TAKE_EXPERT, 6, dense);
         transfer("moe.num_experts=4", "moe.num_experts=0", "train.init_expert=mean", SYI_TAKE_MEAN, 6, dense);
     }
+}
+
+/* ---- random numbers ---- */
+
+Test(init, random_numbers_belong_to_elements_whatever_the_part_and_the_threads)
+{
+    static float all[2 * 300 * 200], part[2 * 250 * 120]; /* a part of more than one task */
+    const struct syi_param param = {
+        .name = "w", .rank = 3, .dim = {2, 300, 200}, .init = SYI_INIT_NORMAL, .scale = 1};
+    const struct sy_tensor whole = {.data = all, .rank = 3, .dim = {2, 300, 200}};
+    const struct sy_tensor piece = {.data = part, .rank = 3, .dim = {2, 250, 120}, .first = {0, 40, 70}};
+    struct syi_threads *pool = NULL;
+    cr_assert_eq(syi_threads_new(3, 1, &pool, NULL), SY_OK);
+    syi_param_init(&param, 5, &whole, NULL);
+    syi_param_init(&param, 5, &piece, pool);
+    syi_threads_free(pool);
+    for (int a = 0; a < 2; a++)
+        for (int b = 0; b < 250; b++)
+            for (int c = 0; c < 120; c++)
+                cr_assert_eq(part[(a * 250 + b) * 120 + c], all[(a * 300 + b + 40) * 200 + c + 70]);
+    cr_assert_neq(all[0], all[1]);
 }

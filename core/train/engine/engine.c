@@ -75,7 +75,7 @@ void syi_engine_weights_written(struct syi_engine *e)
 static void begin_as(struct syi_engine *e, enum syi_role role, const struct syi_param *param, uint64_t seed)
 {
     const struct sy_tensor *t = syi_session_find_any(e->session, role, param->id);
-    if (t) syi_param_init(param, seed, t);
+    if (t) syi_param_init(param, seed, t, e->rank.threads);
 }
 
 int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
@@ -84,7 +84,7 @@ int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
         const struct syi_param *param = &e->model.param[i];
         const struct sy_tensor *t = syi_session_find_any(e->session, SYI_ROLE_PARAMETER, param->id);
         if (!t) continue;
-        syi_param_init(param, seed, t);
+        syi_param_init(param, seed, t, e->rank.threads);
         begin_as(e, SYI_ROLE_AVERAGE, param, seed);
         begin_as(e, SYI_ROLE_ITERATE, param, seed);
     }
