@@ -10,6 +10,10 @@
 #include "backends/cpu/fast_attention_forward.h"
 #include "backends/cpu/fast_attention_rows.h"
 
+#if HAS_FOUR
+#    include "backends/cpu/fast_attention_weigh.h"
+#endif
+
 #define QUERY_TILE SYCPU_LANES
 
 /* One head of one row, and the scratch of the thread. */
@@ -28,6 +32,12 @@ struct work {
     int wild;                               /* tiles: values of the block may be infinities or NaN */
     struct rows q;
 };
+
+/* Without training there is no dropout, and no kernel with it. */
+static inline const float *mask_of(const struct work *w)
+{
+    return SY_TRAINING ? w->mask : NULL;
+}
 
 static int64_t work_floats(const struct sycpu_attention *a)
 {
@@ -64,6 +74,7 @@ struct tile {
     int64_t most;             /* of those numbers */
     int general;              /* the next fields decide what is seen */
     uint64_t set[QUERY_TILE]; /* keys of the block that each query attends to */
+    struct share share;       /* of rows to ask for */
     uint64_t blind, sees;     /* queries that average all keys; that attend to any of the block */
 };
 
@@ -132,8 +143,8 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
         vf sum = vf_set(0.0f);
-        if (SY_TRAINING && r < t->rows && w->mask)
-            sum = row_weights(t, r, score, w->mask, vf_set(top[r]));
+        if (r < t->rows && mask_of(w))
+            sum = row_weights(t, r, score, mask_of(w), vf_set(top[r]));
         else if (r < t->rows)
             sum = row_weights(t, r, score, NULL, vf_set(top[r]));
         clear_weights(t, score, r);
@@ -173,29 +184,15 @@ static int64_t out_at(const struct work *w)
     return w->row * w->a->queries * w->a->columns + w->head * w->a->head_dim;
 }
 
-ALWAYS_INLINE void prefetch_out(const struct work *w)
+ALWAYS_INLINE void prefetch_out(struct share share, const struct work *w)
 {
-    prefetch_write(w->f->out, w->f->half, out_at(w), w->a->columns, w->n_queries, w->a->head_dim);
+    prefetch_write(share, w->f->out, w->f->half, out_at(w), w->a->columns, w->n_queries, w->a->head_dim);
 }
 
-static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
+/* From scores to weights, with the running maxima, sums and outputs. */
+static void weigh_tile(const struct work *w, const struct tile *t)
 {
-    const struct sycpu_attention *a = w->a;
     float *top = w->top + t->query, *sum = w->sum + t->query;
-    const int half = w->f->half, pairs = STEP == 2;
-    const int ranges = !pairs || WHOLE > 1; /* with pairs weights of keys that are not seen are zeros */
-    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
-    const int64_t next = w->row * a->heads + w->head + 1;
-    struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
-                                       w->score, t->width, a->head_dim / STEP);
-    struct product outputs = product_of(w->score, t->width, 1, w->values, w->dim, w->out + t->query * w->dim,
-                                        w->dim, pairs ? (t->most + 1) / 2 : n);
-    scores.fresh = 1;
-    if (a->attr->causal && ranges) outputs.end = t->seen[0];
-    outputs.wild = w->wild;
-    if (ahead) prefetch_keys(a, half, next, 2);
-    multiply(&scores, t->rows, round_up(t->most));
-    if (ahead) prefetch_queries(a, half, next);
     vf old = vf_load(top), now = tile_tops(w, t), total = vf_load(sum);
     if (t->first) {
         vf factor = moved(t, old, &now);
@@ -204,20 +201,80 @@ static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
     }
     vf_store(sum, vf_add(total, tile_weights(w, t, now)));
     vf_store(top, now);
-    if (ahead) prefetch_keys(a, half, next, 1);
-    if (ahead) prefetch_out(w);
+}
+
+#if HAS_FOUR
+static int sees_whole(const struct tile *t)
+{
+    return !t->general && t->rows % 4 == 0 && t->seen[0] == SYCPU_KEY_BLOCK;
+}
+
+/* Four queries of a tile from query r of it on; outputs are yet to be scaled by factor. */
+static struct weighing weighing_of(const struct work *w, const struct tile *t, int64_t r, float *factor)
+{
+    const int64_t query = t->query + r;
+    struct weighing g = {.mask = w->mask, .top = w->top + query, .sum = w->sum + query};
+    g.scores = (struct four){w->q.at + query * w->q.step, w->q.step, w->keys, w->a->head_dim / STEP};
+    if (w->bias) g.bias = w->bias + t->first - query + w->a->queries - 1;
+    if (t->first) g.factor = factor + r;
+    g.to = w->score + r * SYCPU_KEY_BLOCK;
+    return g;
+}
+
+/* Weights of a tile whose queries see all of a whole block. Each four of scores end while the next are multiplied. */
+static void weigh_whole(const struct work *w, const struct tile *t, float *factor)
+{
+    struct weighing four[QUERY_TILE / 4];
+    for (int64_t r = 0; r < t->rows; r += 4) {
+        four[r / 4] = weighing_of(w, t, r, factor);
+        score_four(&four[r / 4]);
+    }
+    for (int64_t r = 0; r < t->rows; r += 4) weigh_four(&four[r / 4]);
+}
+#endif
+
+static void attend_tile(const struct work *w, const struct tile *t, int64_t n)
+{
+    const struct sycpu_attention *a = w->a;
+    const int half = w->f->half, pairs = STEP == 2;
+    const int ranges = !pairs || WHOLE > 1; /* with pairs weights of keys that are not seen are zeros */
+    const int64_t next = w->row * a->heads + w->head + 1;
+    struct product scores = product_of(w->q.at + t->query * w->q.step, w->q.step, 1, w->keys, t->width,
+                                       w->score, t->width, a->head_dim / STEP);
+    struct product outputs = product_of(w->score, t->width, 1, w->values, w->dim, w->out + t->query * w->dim,
+                                        w->dim, pairs ? (t->most + 1) / 2 : n);
+    scores.fresh = 1;
+    if (a->attr->causal && ranges) outputs.end = t->seen[0];
+    outputs.wild = w->wild;
+    prefetch_keys(t->share, a, half, next, 2);
+    prefetch_queries(t->share, a, half, next);
+#if HAS_FOUR
+    float factor[QUERY_TILE];
+    if (sees_whole(t)) {
+        weigh_whole(w, t, factor);
+        if (t->first) outputs.factor = factor;
+    } else
+#endif
+    {
+        multiply(&scores, t->rows, round_up(t->most));
+        weigh_tile(w, t);
+    }
+    prefetch_keys(t->share, a, half, next, 1);
+    prefetch_out(t->share, w);
     multiply_part(&outputs, t->rows, w->dim, t->general ? t->set : NULL);
 }
 
 static void find_seen(const struct work *w, struct tile *t, int64_t n)
 {
-    t->most = 0;
-    t->sees = 0;
-    if (t->general)
-        t->blind = view_block(w->view, w->row, t->query, t->rows, t->first, t->set, t->seen);
-    else
+    if (!t->general) { /* later queries see no fewer */
         for (int64_t r = 0; r < t->rows; r++)
             t->seen[r] = sycpu_clamp(sycpu_attention_seen(w->a, w->n_keys, t->query + r) - t->first, 0, n);
+        t->most = t->seen[t->rows - 1];
+        return;
+    }
+    t->most = 0;
+    t->sees = 0;
+    t->blind = view_block(w->view, w->row, t->query, t->rows, t->first, t->set, t->seen);
     for (int64_t r = 0; r < t->rows; r++) {
         t->most = t->seen[r] > t->most ? t->seen[r] : t->most;
         t->sees |= (uint64_t)(t->seen[r] > 0) << r;
@@ -256,7 +313,7 @@ static void load_keys(const struct work *w, int64_t at, int64_t step, int64_t n,
 static void load_values(struct work *w, int64_t at, int64_t step, int64_t n)
 {
     copy_rows(w->a->kv, w->f->half, at, step, n, w->a->head_dim, w->values);
-    if (SY_TRAINING && w->mask) mask_rows(w->values, w->mask, n, w->dim);
+    if (mask_of(w)) mask_rows(w->values, mask_of(w), n, w->dim);
 }
 #endif
 
@@ -268,12 +325,13 @@ static void attend_block(struct work *w, int64_t first, int64_t n)
     int64_t kv_step = a->kv_parts * a->columns, query = 0;
     float mask[SYCPU_KEY_BLOCK];
     w->mask = a->dropout.threshold ? mask : NULL;
-    if (SY_TRAINING && w->mask) key_masks(a, w->row, w->head, first, n, mask);
+    if (mask_of(w)) key_masks(a, w->row, w->head, first, n, mask);
     load_keys(w, sycpu_attention_kv(a, w->row, w->head, 2) + first * kv_step, kv_step, n, t.width);
     load_values(w, sycpu_attention_kv(a, w->row, w->head, 1) + first * kv_step, kv_step, n);
     if (!t.general && a->attr->causal && first > a->position)
         query = first - a->position; /* the first that sees the block */
-    for (; query < w->n_queries; query += QUERY_TILE) {
+    t.share = share_of_block(w->n_queries - query, QUERY_TILE, first, w->n_keys);
+    for (; query < w->n_queries; query += QUERY_TILE, next_share(&t.share)) {
         t.query = query;
         t.rows = w->n_queries - query < QUERY_TILE ? w->n_queries - query : QUERY_TILE;
         find_seen(w, &t, n);

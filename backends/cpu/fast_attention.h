@@ -20,10 +20,11 @@ struct product {
     int64_t b_step;
     float *c; /* C[row, 0] at c[row * c_row] */
     int64_t c_row;
-    int64_t steps;      /* all rows: 0 .. steps - 1 */
-    int64_t begin, end; /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: not limited */
-    int fresh;          /* chains begin at +0, else at C; then there are no limits */
-    int wild;           /* with SYCPU_TILES: B may have infinities or NaN */
+    int64_t steps;       /* all rows: 0 .. steps - 1 */
+    int64_t begin, end;  /* row r: begin + r .. end + r - 1 of those; -NO_LIMIT, NO_LIMIT: not limited */
+    int fresh;           /* chains begin at +0, else at C; then there are no limits */
+    const float *factor; /* scales each row of C before; NULL: no row. Without limits, by vectors alone */
+    int wild;            /* with SYCPU_TILES: B may have infinities or NaN */
 };
 
 #define NO_LIMIT (INT64_C(1) << 40)
@@ -32,7 +33,7 @@ struct product {
 static inline struct product product_of(const float *a, int64_t a_row, int64_t a_step, const float *b,
                                         int64_t b_step, float *c, int64_t c_row, int64_t steps)
 {
-    return (struct product){a, a_row, a_step, b, b_step, c, c_row, steps, -NO_LIMIT, NO_LIMIT, 0, 0};
+    return (struct product){a, a_row, a_step, b, b_step, c, c_row, steps, -NO_LIMIT, NO_LIMIT, 0, NULL, 0};
 }
 
 /* Lanes whose bits are set. */
@@ -52,6 +53,13 @@ static inline vm vf_lanes(uint64_t bits)
 #    include "backends/cpu/fast_attention_tiles.h"
 #else
 #    include "backends/cpu/fast_attention_vectors.h"
+#endif
+
+/* Whether products with whole blocks are taken by four rows (fast_attention_four.h). */
+#if defined(__AVX512F__) && !defined(SYCPU_TILES)
+#    define HAS_FOUR 1
+#else
+#    define HAS_FOUR 0
 #endif
 
 /* ---- all heads of all rows ---- */

@@ -11,6 +11,9 @@
 #include "backends/cpu/attention_view.h"
 #include "backends/cpu/fast_attention.h"
 #include "backends/cpu/fast_attention_rows.h"
+#if HAS_FOUR
+#    include "backends/cpu/fast_attention_slope.h"
+#endif
 
 #define PANEL 64 /* queries whose weights are held at once */
 
@@ -131,6 +134,7 @@ static void means(const struct work *w)
 struct panel {
     int64_t query, rows, first, n, width, ds_step;
     int64_t end;                      /* query r sees end + r keys of the block, at most n */
+    struct share share, in_block;     /* of rows to ask for: of the head, of the block */
     int64_t seen[PANEL];              /* that number, or that of the last key seen + 1 */
     int64_t most;                     /* of those numbers */
     int general;                      /* the next fields decide what is seen */
@@ -277,12 +281,12 @@ static void add_diagonals(const struct work *w, const struct panel *t)
 }
 
 /* The next task's out or dout. */
-ALWAYS_INLINE void prefetch_outputs(const struct work *w, const void *out)
+ALWAYS_INLINE void prefetch_outputs(struct share share, const struct work *w, const void *out)
 {
     const struct sycpu_attention *a = w->a;
     int64_t task = w->row * a->heads + w->head + 1, row = task / a->heads;
     if (row < a->rows)
-        prefetch_read(out, w->f->half, row * a->queries * a->columns + task % a->heads * a->head_dim,
+        prefetch_read(share, out, w->f->half, row * a->queries * a->columns + task % a->heads * a->head_dim,
                       a->columns, sycpu_attention_queries(a, row), a->head_dim);
 }
 
@@ -322,13 +326,45 @@ static void multiply_seen(const struct panel *t, struct product p)
     }
 }
 
+#if HAS_FOUR
+static int sees_whole(const struct panel *t)
+{
+    return !t->general && t->rows % 4 == 0 && t->seen[0] == SYCPU_KEY_BLOCK;
+}
+
+/* Four rows of a product of a panel from row r of it on. */
+static struct four four_of(const struct product *p, int64_t r)
+{
+    return (struct four){p->a + r * p->a_row, p->a_row, p->b, p->steps};
+}
+
+/* Weights and ds of a panel whose queries see all of a whole block. */
+static void weigh_whole(const struct work *w, const struct panel *t, const struct product *scores,
+                        const struct product *dp)
+{
+    struct slope s = {.ds_row = t->ds_step, .mask = STEP == 2 && w->a->dropout.threshold ? w->mask : NULL};
+    vf_store(w->ds, vf_set(0.0f));
+    for (int64_t r = 0; r < t->rows; r += 4) {
+        const int64_t query = t->query + r;
+        s.scores = four_of(scores, r);
+        s.dp = four_of(dp, r);
+        s.bias = w->bias ? w->bias + t->first - query + w->a->queries - 1 : NULL;
+        s.lse = w->lse + query;
+        s.mean = w->mean + query;
+        s.p = w->p + r * SYCPU_KEY_BLOCK;
+        s.ds = w->ds + SYCPU_LANES + r * t->ds_step;
+        weigh_four(&s);
+        slope_four(&s);
+    }
+}
+#endif
+
 static void panel_gradient(const struct work *w, const struct panel *t)
 {
     const struct sycpu_attention *a = w->a;
     const struct backward *f = w->f;
     const int half = f->half, pairs = STEP == 2;
     const int ranges = !pairs || WHOLE > 1; /* with pairs there are zeros where nothing is seen */
-    const int ahead = t->query == 0 && a->keys <= SYCPU_KEY_BLOCK; /* long operands would not stay */
     const int64_t next = w->row * a->heads + w->head + 1;
     struct product scores = product_of(w->q_steps.at + t->query * w->q_steps.step, w->q_steps.step, 1,
                                        w->keys_t, t->width, w->p, t->width, a->head_dim / STEP);
@@ -344,22 +380,31 @@ static void panel_gradient(const struct work *w, const struct panel *t)
         dv.begin = dk.begin = 1 - t->end;
         dq.end = t->end;
     }
-    if (ahead) prefetch_keys(a, half, next, 2);
-    multiply_seen(t, scores);
-    if (ahead) prefetch_keys(a, half, next, 1);
-    multiply_seen(t, dp);
-    if (ahead) prefetch_outputs(w, f->dout);
-    weights(w, t);
+    prefetch_keys(t->share, a, half, next, 2);
+    prefetch_keys(t->share, a, half, next, 1);
+    prefetch_outputs(t->share, w, f->dout);
+#if HAS_FOUR
+    if (sees_whole(t))
+        weigh_whole(w, t, &scores, &dp);
+    else
+#endif
+    {
+        multiply_seen(t, scores);
+        multiply_seen(t, dp);
+        weights(w, t);
+    }
 #ifdef SYCPU_PAIRS
     pair_weights(w, t);
 #endif
-    if (ahead) prefetch_write(f->dkv, half, w->values_at, w->kv_step, t->n, a->head_dim);
+    prefetch_write(t->in_block, f->dkv, half, w->values_at + t->first * w->kv_step, w->kv_step, t->n,
+                   a->head_dim);
     multiply_part(&dv, t->n, w->dim, t->general ? t->turned : NULL);
-    if (ahead) prefetch_write(f->dkv, half, w->keys_at, w->kv_step, t->n, a->head_dim);
-    if (ahead) prefetch_outputs(w, f->out);
+    prefetch_write(t->in_block, f->dkv, half, w->keys_at + t->first * w->kv_step, w->kv_step, t->n,
+                   a->head_dim);
+    prefetch_outputs(t->share, w, f->out);
     multiply_part(&dk, t->n, w->dim, t->general ? t->turned : NULL);
-    if (ahead) prefetch_write(f->dq, half, w->q, w->q_step, w->n_queries, a->head_dim);
-    if (ahead) prefetch_queries(a, half, next);
+    prefetch_write(t->share, f->dq, half, w->q, w->q_step, w->n_queries, a->head_dim);
+    prefetch_queries(t->share, a, half, next);
     multiply_part(&dq, t->rows, w->dim, t->general ? t->set : NULL);
     if (f->dbias) add_diagonals(w, t);
 }
@@ -477,7 +522,10 @@ static void block_gradient(struct work *w, int64_t first)
     t.ds_step = t.width + SYCPU_LANES;
     t.general = w->view->keys != NULL;
     load_block(w, &t);
-    for (t.query = a->attr->causal && !t.general ? first : 0; t.query < w->n_queries; t.query += PANEL) {
+    t.query = a->attr->causal && !t.general ? first : 0;
+    t.share = share_of_block(w->n_queries - t.query, PANEL, first, w->n_keys);
+    t.in_block = share_of_block(w->n_queries - t.query, PANEL, 0, 1);
+    for (; t.query < w->n_queries; t.query += PANEL, next_share(&t.share), next_share(&t.in_block)) {
         t.rows = sycpu_clamp(w->n_queries - t.query, 0, PANEL);
         t.end = a->attr->causal ? t.query + 1 - first : NO_LIMIT;
         find_seen(w, &t);

@@ -82,33 +82,50 @@ static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, flo
     for (int64_t first = 0; first < width; first += LANES) copy_group(from, first, n, dim, to, width);
 }
 
-/* Asks for n rows of `dim` elements that the next task reads or this one writes: heads lie apart in a pack,
- * which hardware does not foresee. More than about a hundred lines at once would hold up the loads that follow. */
-#define PREFETCH_ROWS(name, write)                                                                           \
-    ALWAYS_INLINE void name(const void *from, int half, int64_t at, int64_t step, int64_t n, int64_t dim)    \
+/* Asks for rows that the next task reads or this one writes: heads lie apart in a pack, which hardware does not foresee. A
+ * tile asks for its share of n rows, since more than about a hundred lines at once would hold up the loads that follow. */
+struct share {
+    int64_t from, to, of; /* rows n * from / of up to n * to / of */
+};
+/* That of the first tile of `height` queries against the keys from `first` on, and of the next. */
+static inline struct share share_of_block(int64_t queries, int64_t height, int64_t first, int64_t keys)
+{
+    const int64_t tiles = (queries + height - 1) / height, from = first / SYCPU_KEY_BLOCK * tiles;
+    return (struct share){from, from + 1, (keys + SYCPU_KEY_BLOCK - 1) / SYCPU_KEY_BLOCK * tiles};
+}
+static inline void next_share(struct share *share)
+{
+    share->from = share->to++;
+}
+#define PREFETCH_ROWS(name, write, near)                                                                     \
+    ALWAYS_INLINE void name(struct share share, const void *from, int half, int64_t at, int64_t step,        \
+                            int64_t n, int64_t dim)                                                          \
     {                                                                                                        \
-        const int64_t bytes = half ? 2 : 4;                                                                  \
-        const char *row = (const char *)from + at * bytes;                                                   \
-        for (; n > 0; n--, row += step * bytes)                                                              \
-            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write);                \
+        const int64_t bytes = half ? 2 : 4, begin = n * share.from / share.of,                               \
+                      end = n * share.to / share.of;                                                         \
+        const char *row = (const char *)from + (at + begin * step) * bytes;                                  \
+        for (int64_t r = begin; r < end; r++, row += step * bytes)                                           \
+            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write, near);          \
     }
-PREFETCH_ROWS(prefetch_read, 0)
-PREFETCH_ROWS(prefetch_write, 1)
+PREFETCH_ROWS(prefetch_read, 0, 3)
+PREFETCH_ROWS(prefetch_write, 1, 3)
 #undef PREFETCH_ROWS
 
 /* Keys (which 2) or values (which 1) of a task, which is row * heads + head and may be past the last. */
-ALWAYS_INLINE void prefetch_keys(const struct sycpu_attention *a, int half, int64_t task, int which)
+ALWAYS_INLINE void prefetch_keys(struct share share, const struct sycpu_attention *a, int half, int64_t task,
+                                 int which)
 {
     int64_t row = task / a->heads;
     if (row < a->rows)
-        prefetch_read(a->kv, half, sycpu_attention_kv(a, row, task % a->heads, which),
+        prefetch_read(share, a->kv, half, sycpu_attention_kv(a, row, task % a->heads, which),
                       a->kv_parts * a->columns, sycpu_attention_keys(a, row), a->head_dim);
 }
-ALWAYS_INLINE void prefetch_queries(const struct sycpu_attention *a, int half, int64_t task)
+ALWAYS_INLINE void prefetch_queries(struct share share, const struct sycpu_attention *a, int half,
+                                    int64_t task)
 {
     int64_t row = task / a->heads;
     if (row < a->rows)
-        prefetch_read(a->q, half, sycpu_attention_q(a, row, task % a->heads), a->q_parts * a->columns,
+        prefetch_read(share, a->q, half, sycpu_attention_q(a, row, task % a->heads), a->q_parts * a->columns,
                       sycpu_attention_queries(a, row), a->head_dim);
 }
 

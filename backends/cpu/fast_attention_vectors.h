@@ -27,7 +27,14 @@ static inline vf product_step(vf a, vf b, vf c)
 #    define product_step vf_fma
 #endif
 
-#define TILE_BEGIN(r) vf c##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row);
+/* Where chains go on: vector `at` of row r of a tile. */
+static inline vf product_begin(const struct product *p, const float *at, int64_t r)
+{
+    if (p->fresh) return vf_set(0.0f);
+    return p->factor ? vf_mul(vf_load(at), vf_set(p->factor[r])) : vf_load(at);
+}
+
+#define TILE_BEGIN(r) vf c##r = product_begin(p, c + r * p->c_row, row + r);
 #define TILE_STEP(r)  c##r = product_step(vf_set(a[r * p->a_row]), columns, c##r);
 #define TILE_END(r)   vf_store(c + r * p->c_row, c##r);
 
@@ -64,7 +71,7 @@ TILE(6, ROWS_6)
 #ifdef __AVX512F__
 #    define WIDE_BEGIN(r)                                                                                    \
         TILE_BEGIN(r)                                                                                        \
-        vf d##r = p->fresh ? vf_set(0.0f) : vf_load(c + r * p->c_row + SYCPU_LANES);
+        vf d##r = product_begin(p, c + r * p->c_row + SYCPU_LANES, row + r);
 #    define WIDE_STEP(r)                                                                                     \
         {                                                                                                    \
             const vf factor = vf_set(a[r * p->a_row]);                                                       \
@@ -92,6 +99,47 @@ WIDE(1, ROWS_1)
 WIDE(2, ROWS_2)
 WIDE(4, ROWS_4)
 WIDE(8, ROWS_8)
+
+/* 4 rows of 64 columns, which takes fewest loads: element (r, 16 c + lane) is in s<r><c>. */
+#    define FOUR_OF(X, r)   X(r, 0) X(r, 1) X(r, 2) X(r, 3)
+#    define EACH_OF_FOUR(X) FOUR_OF(X, 0) FOUR_OF(X, 1) FOUR_OF(X, 2) FOUR_OF(X, 3)
+
+/* The compiler would load it once for each multiply-add. */
+static inline vf load_once(const float *p)
+{
+    vf v = vf_load(p);
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* Adds n steps. */
+#    define FOUR_ADD(r, c) s##r##c = product_step(row##r, column##c, s##r##c);
+#    define FOUR_ROW(r)                                                                                      \
+        {                                                                                                    \
+            const vf row##r = vf_set(four_a[r * four_row]);                                                  \
+            FOUR_OF(FOUR_ADD, r)                                                                             \
+        }
+#    define FOUR_STEPS(a, a_row, a_step, b, b_step, n)                                                       \
+        const float *four_a = (a), *four_b = (b);                                                            \
+        const int64_t four_row = (a_row);                                                                    \
+        for (int64_t i = 0; i < (n); i++, four_a += (a_step), four_b += (b_step)) {                          \
+            const vf column0 = load_once(four_b), column1 = load_once(four_b + SYCPU_LANES);                 \
+            const vf column2 = load_once(four_b + 2 * SYCPU_LANES);                                          \
+            const vf column3 = load_once(four_b + 3 * SYCPU_LANES);                                          \
+            ROWS_4(FOUR_ROW)                                                                                 \
+        }
+
+#    define FOUR_LOAD(r, c)  vf s##r##c = product_begin(p, to + r * p->c_row + c * SYCPU_LANES, row + r);
+#    define FOUR_STORE(r, c) vf_store(to + r * p->c_row + c * SYCPU_LANES, s##r##c);
+static __attribute__((noinline)) void four_rows(const struct product *p, int64_t row, int64_t column,
+                                                int64_t begin, int64_t end)
+{
+    float *to = p->c + row * p->c_row + column;
+    EACH_OF_FOUR(FOUR_LOAD)
+    FOUR_STEPS(p->a + row * p->a_row + begin * p->a_step, p->a_row, p->a_step,
+               p->b + begin * p->b_step + column, p->b_step, end - begin)
+    EACH_OF_FOUR(FOUR_STORE)
+}
 #endif
 
 /* One row after the other, where their common range is left. */
@@ -106,11 +154,14 @@ static inline void product_single(const struct product *p, int64_t row, int64_t 
  * grow with the row and only one of them is limited, so the common range does not end before it begins. */
 static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
 {
+    const int limited = p->begin > -NO_LIMIT || p->end < NO_LIMIT;
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
-    for (int64_t r = row; r < row + height; r++)
+    for (int64_t r = row; limited && r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
     int64_t column = 0;
 #ifdef __AVX512F__
+    for (; height >= 4 && column + 4 * SYCPU_LANES <= columns; column += 4 * SYCPU_LANES)
+        for (int64_t r = row; r < row + height; r += 4) four_rows(p, r, column, low, high);
     for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
         if (height == 8) wide_8(p, row, column, low, high);
         if (height == 4) wide_4(p, row, column, low, high);
@@ -124,7 +175,7 @@ static inline void product_rows(const struct product *p, int64_t row, int height
         if (height == 2) tile_2(p, row, column, low, high);
         if (height == 1) tile_1(p, row, column, low, high);
     }
-    for (int64_t r = row; r < row + height; r++)
+    for (int64_t r = row; limited && r < row + height; r++)
         product_single(p, r, columns, high, product_bound(p, p->end, r));
 }
 

@@ -134,17 +134,18 @@ static void zero_empty(const struct glu *g, const struct sy_tensor *out, int64_t
 static inline void each_run(const struct glu *g, int64_t outer, run_fn run)
 {
     int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
-    int64_t span = SY_TRAINING && g->dropout.threshold ? MASK_COLUMNS : g->columns;
+    const int drops = SY_TRAINING && g->dropout.threshold;
+    int64_t span = drops ? MASK_COLUMNS : g->columns;
     float mask[MASK_COLUMNS];
     for (int64_t begin = 0; begin < g->columns && filled; begin = end) {
         end = begin + span < g->columns ? begin + span : g->columns;
-        if (SY_TRAINING && g->dropout.threshold) glu_mask(g, outer, begin, end - begin, mask);
+        if (drops) glu_mask(g, outer, begin, end - begin, mask);
         for (int64_t i = 0; i < filled; i++) {
             int64_t row = (outer * g->inner + i) * g->columns;
             for (int64_t c = begin; c < end; c += n) {
                 n = width - c % width < end - c ? width - c % width : end - c;
                 run(g, g->packed ? 2 * row + c / width * 2 * width + c % width : row + c, row + c,
-                    SY_TRAINING && g->dropout.threshold ? mask + c - begin : NULL, n);
+                    drops ? mask + c - begin : NULL, n);
             }
         }
     }
