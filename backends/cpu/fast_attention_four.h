@@ -16,7 +16,7 @@ struct four {
 #define FOUR_BEGIN(r, c) vf s##r##c = vf_set(0.0f);
 #define FOUR_PRODUCT(p)                                                                                      \
     EACH_OF_FOUR(FOUR_BEGIN)                                                                                 \
-    FOUR_STEPS((p)->rows, (p)->row, 1, (p)->columns, SYCPU_KEY_BLOCK, (p)->steps)
+    FOUR_STEPS((p)->rows, (p)->row, 1, (p)->columns, SYCPU_KEY_BLOCK, (p)->steps, ROWS_4)
 
 /* + 0, then the bias of each distance, which begins one before in each row. */
 #define FOUR_PLUS_ZERO(r, c) s##r##c = vf_add(s##r##c, vf_set(0.0f));

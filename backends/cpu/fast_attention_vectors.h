@@ -119,25 +119,51 @@ static inline vf load_once(const float *p)
             const vf row##r = vf_set(four_a[r * four_row]);                                                  \
             FOUR_OF(FOUR_ADD, r)                                                                             \
         }
-#    define FOUR_STEPS(a, a_row, a_step, b, b_step, n)                                                       \
+#    define FOUR_STEPS(a, a_row, a_step, b, b_step, n, ROWS)                                                 \
         const float *four_a = (a), *four_b = (b);                                                            \
         const int64_t four_row = (a_row);                                                                    \
         for (int64_t i = 0; i < (n); i++, four_a += (a_step), four_b += (b_step)) {                          \
             const vf column0 = load_once(four_b), column1 = load_once(four_b + SYCPU_LANES);                 \
             const vf column2 = load_once(four_b + 2 * SYCPU_LANES);                                          \
             const vf column3 = load_once(four_b + 3 * SYCPU_LANES);                                          \
-            ROWS_4(FOUR_ROW)                                                                                 \
+            ROWS(FOUR_ROW)                                                                                   \
         }
+
+/* Step i, where there is one, of some of the rows. */
+#    define FOUR_STEP(i, ROWS)                                                                               \
+        if ((i) >= 0 && (i) < p->steps) {                                                                    \
+            FOUR_STEPS(a + (i)*p->a_step, p->a_row, 0, b + (i)*p->b_step, 0, 1, ROWS)                        \
+        }
+#    define FIRST_2(X) X(0) X(1)
+#    define FIRST_3(X) X(0) X(1) X(2)
+#    define LAST_3(X)  X(1) X(2) X(3)
+#    define LAST_2(X)  X(2) X(3)
+#    define LAST_1(X)  X(3)
 
 #    define FOUR_LOAD(r, c)  vf s##r##c = product_begin(p, to + r * p->c_row + c * SYCPU_LANES, row + r);
 #    define FOUR_STORE(r, c) vf_store(to + r * p->c_row + c * SYCPU_LANES, s##r##c);
-static __attribute__((noinline)) void four_rows(const struct product *p, int64_t row, int64_t column,
-                                                int64_t begin, int64_t end)
+/* Rows row .. row + 3 of 64 columns, from their first steps to their last. */
+static __attribute__((noinline)) void four_rows(const struct product *p, int64_t row, int64_t column)
 {
+    const int64_t low = product_bound(p, p->begin, row + 3), high = product_bound(p, p->end, row);
+    const float *a = p->a + row * p->a_row, *b = p->b + column;
     float *to = p->c + row * p->c_row + column;
     EACH_OF_FOUR(FOUR_LOAD)
-    FOUR_STEPS(p->a + row * p->a_row + begin * p->a_step, p->a_row, p->a_step,
-               p->b + begin * p->b_step + column, p->b_step, end - begin)
+    if (p->begin >
+        -NO_LIMIT) { /* a row ends there as late as any, and begins one step after the row before */
+        FOUR_STEP(p->begin + row, ROWS_1)
+        FOUR_STEP(p->begin + row + 1, FIRST_2)
+        FOUR_STEP(p->begin + row + 2, FIRST_3)
+    }
+    {
+        FOUR_STEPS(a + low * p->a_step, p->a_row, p->a_step, b + low * p->b_step, p->b_step, high - low,
+                   ROWS_4)
+    }
+    if (p->end < NO_LIMIT) { /* the other way round */
+        FOUR_STEP(p->end + row, LAST_3)
+        FOUR_STEP(p->end + row + 1, LAST_2)
+        FOUR_STEP(p->end + row + 2, LAST_1)
+    }
     EACH_OF_FOUR(FOUR_STORE)
 }
 #endif
@@ -154,14 +180,11 @@ static inline void product_single(const struct product *p, int64_t row, int64_t 
  * grow with the row and only one of them is limited, so the common range does not end before it begins. */
 static inline void product_rows(const struct product *p, int64_t row, int height, int64_t columns)
 {
-    const int limited = p->begin > -NO_LIMIT || p->end < NO_LIMIT;
     int64_t low = product_bound(p, p->begin, row + height - 1), high = product_bound(p, p->end, row);
-    for (int64_t r = row; limited && r < row + height; r++)
+    for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, product_bound(p, p->begin, r), low);
     int64_t column = 0;
 #ifdef __AVX512F__
-    for (; height >= 4 && column + 4 * SYCPU_LANES <= columns; column += 4 * SYCPU_LANES)
-        for (int64_t r = row; r < row + height; r += 4) four_rows(p, r, column, low, high);
     for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
         if (height == 8) wide_8(p, row, column, low, high);
         if (height == 4) wide_4(p, row, column, low, high);
@@ -175,18 +198,31 @@ static inline void product_rows(const struct product *p, int64_t row, int height
         if (height == 2) tile_2(p, row, column, low, high);
         if (height == 1) tile_1(p, row, column, low, high);
     }
-    for (int64_t r = row; limited && r < row + height; r++)
+    for (int64_t r = row; r < row + height; r++)
         product_single(p, r, columns, high, product_bound(p, p->end, r));
+}
+
+static inline int height_of(int64_t rows)
+{
+    return rows >= PRODUCT_ROWS ? PRODUCT_ROWS : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+}
+
+/* Rows row .. end - 1. */
+static inline void multiply_rows(const struct product *p, int64_t row, int64_t end, int64_t columns)
+{
+#ifdef __AVX512F__
+    for (; columns % (4 * SYCPU_LANES) == 0 && row + 4 <= end; row += 4)
+        for (int64_t column = 0; column < columns; column += 4 * SYCPU_LANES) four_rows(p, row, column);
+#endif
+    for (int height; row < end; row += height) {
+        height = height_of(end - row);
+        product_rows(p, row, height, columns);
+    }
 }
 
 static inline void multiply(const struct product *p, int64_t rows, int64_t columns)
 {
-    for (int64_t row = 0; row < rows;) {
-        int64_t left = rows - row;
-        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        product_rows(p, row, height, columns);
-        row += height;
-    }
+    multiply_rows(p, 0, rows, columns);
 }
 
 /* ---- rows that have a set of steps each, 64 at most ---- */
@@ -238,8 +274,7 @@ static inline void multiply_sets(const struct product *p, int64_t rows, int64_t 
     tile.begin = -NO_LIMIT;
     tile.end = NO_LIMIT;
     for (int64_t row = 0; row < rows;) {
-        int64_t left = rows - row;
-        int height = left >= PRODUCT_ROWS ? PRODUCT_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        const int height = height_of(rows - row);
         uint64_t shared = set[row];
         for (int r = 1; r < height; r++) shared &= set[row + r];
         const struct run run = longest_run(shared);
@@ -247,7 +282,7 @@ static inline void multiply_sets(const struct product *p, int64_t rows, int64_t 
         tile.a = p->a + run.begin * p->a_step;
         tile.b = p->b + run.begin * p->b_step;
         tile.steps = run.end - run.begin;
-        if (tile.steps) product_rows(&tile, row, height, columns);
+        if (tile.steps) multiply_rows(&tile, row, row + height, columns);
         for (int r = 0; r < height; r++) product_set(p, row + r, columns, set[row + r] & ~below(run.end));
         row += height;
     }
