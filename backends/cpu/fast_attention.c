@@ -98,10 +98,9 @@ static vf tile_tops(const struct work *w, const struct tile *t)
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
         vf top = vf_set(-__builtin_inff());
-        if (r < t->rows && w->bias)
-            top = row_tops(t, r, score, w->bias + t->first - t->query - r + w->a->queries - 1);
-        else if (r < t->rows)
-            top = row_tops(t, r, score, NULL);
+        if (r < t->rows)
+            top =
+                row_tops(t, r, score, w->bias ? w->bias + t->first - t->query - r + w->a->queries - 1 : NULL);
         if (t->rows == 1) return vf_set(vf_top(top));
         vf_store(square + r * SYCPU_LANES, top);
     }
@@ -143,10 +142,7 @@ static vf tile_weights(const struct work *w, const struct tile *t, vf tops)
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
         vf sum = vf_set(0.0f);
-        if (r < t->rows && mask_of(w))
-            sum = row_weights(t, r, score, mask_of(w), vf_set(top[r]));
-        else if (r < t->rows)
-            sum = row_weights(t, r, score, NULL, vf_set(top[r]));
+        if (r < t->rows) sum = row_weights(t, r, score, mask_of(w), vf_set(top[r]));
         clear_weights(t, score, r);
         if (t->rows == 1) return vf_set(vf_sum(sum));
         vf_store(square + r * SYCPU_LANES, sum);

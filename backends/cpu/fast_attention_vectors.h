@@ -4,8 +4,11 @@
 #ifndef SYCPU_FAST_ATTENTION_VECTORS_H
 #define SYCPU_FAST_ATTENTION_VECTORS_H
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && SY_TRAINING
 #    define PRODUCT_ROWS 8
+#elif defined(__AVX512F__)
+#    define PRODUCT_ROWS                                                                                     \
+        4 /* for a small program, and a tenth slower where fewer than 64 keys or columns are left */
 #else
 #    define PRODUCT_ROWS 6 /* the accumulators of a tile have two or four registers each */
 #endif
@@ -62,9 +65,11 @@ TILE(4, ROWS_4)
 #if PRODUCT_ROWS == 8
 TILE(8, ROWS_8)
 #    define TILE_TOP tile_8
-#else
+#elif PRODUCT_ROWS == 6
 TILE(6, ROWS_6)
 #    define TILE_TOP tile_6
+#else
+#    define TILE_TOP tile_4
 #endif
 
 /* 32 columns: of 16 each multiply-add would wait for a load of its own. */
@@ -98,7 +103,12 @@ TILE(6, ROWS_6)
 WIDE(1, ROWS_1)
 WIDE(2, ROWS_2)
 WIDE(4, ROWS_4)
+#    if PRODUCT_ROWS == 8
 WIDE(8, ROWS_8)
+#        define WIDE_TOP wide_8
+#    else
+#        define WIDE_TOP wide_4
+#    endif
 
 /* 4 rows of 64 columns, which takes fewest loads: element (r, 16 c + lane) is in s<r><c>. */
 #    define FOUR_OF(X, r)   X(r, 0) X(r, 1) X(r, 2) X(r, 3)
@@ -186,15 +196,15 @@ static inline void product_rows(const struct product *p, int64_t row, int height
     int64_t column = 0;
 #ifdef __AVX512F__
     for (; column + 2 * SYCPU_LANES <= columns; column += 2 * SYCPU_LANES) {
-        if (height == 8) wide_8(p, row, column, low, high);
-        if (height == 4) wide_4(p, row, column, low, high);
+        if (height == PRODUCT_ROWS) WIDE_TOP(p, row, column, low, high);
+        if (height == 4 && PRODUCT_ROWS > 4) wide_4(p, row, column, low, high);
         if (height == 2) wide_2(p, row, column, low, high);
         if (height == 1) wide_1(p, row, column, low, high);
     }
 #endif
     for (; column < columns; column += SYCPU_LANES) {
         if (height == PRODUCT_ROWS) TILE_TOP(p, row, column, low, high);
-        if (height == 4) tile_4(p, row, column, low, high);
+        if (height == 4 && PRODUCT_ROWS > 4) tile_4(p, row, column, low, high);
         if (height == 2) tile_2(p, row, column, low, high);
         if (height == 1) tile_1(p, row, column, low, high);
     }
