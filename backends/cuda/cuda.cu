@@ -113,8 +113,9 @@ static int probe(const struct sy_host *host, int *score, char *text, size_t text
         snprintf(text, text_bytes, "%s", why);
     } else if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) {
         snprintf(text, text_bytes, "device 0 cannot be asked what it is");
-    } else if (cudaSetDevice(0) != cudaSuccess ||
-               !lacks_code(cudaFuncGetAttributes(&code, any_kernel), 0, &properties, text, text_bytes)) {
+    } else if (cudaSetDevice(0) != cudaSuccess) {
+        snprintf(text, text_bytes, "device 0, %s, cannot be used", properties.name);
+    } else if (!lacks_code(cudaFuncGetAttributes(&code, any_kernel), 0, &properties, text, text_bytes)) {
         *score = 20;
         snprintf(text, text_bytes, "%d device%s, the first %s", devices, devices == 1 ? "" : "s",
                  properties.name);

@@ -118,21 +118,20 @@ static void at_op(void *arg, int program, size_t index, const struct sy_call *ca
     }
 }
 
-/* The earliest of all ranks, of equal ones that of the lowest. */
-static int choose(struct syi_comm *comm, const struct finding *own, char *text, struct sy_error *err)
+/* The earliest of all ranks, of equal ones that of the lowest. all: room for those of every rank. */
+static int choose(struct syi_comm *comm, const struct finding *own, struct finding *all, char *text,
+                  struct sy_error *err)
 {
     const struct finding *first = own;
-    struct finding *all = syi_alloc((size_t)comm->ranks * sizeof *all, err);
-    int status = all ? SY_OK : SY_ENOMEM;
-    if (!status && comm->ranks > 1) status = syi_comm_gather(comm, own, sizeof *own, all, err);
-    for (int i = 0; !status && comm->ranks > 1 && i < comm->ranks; i++)
+    int status = comm->ranks > 1 ? syi_comm_gather(comm, own, sizeof *own, all, err) : SY_OK;
+    if (status) return status;
+    for (int i = 0; comm->ranks > 1 && i < comm->ranks; i++)
         if (!i || all[i].order < first->order) first = &all[i];
-    if (!status && first->order == INT64_MAX)
+    if (first->order == INT64_MAX)
         snprintf(text, SYI_BAD_TEXT, "none, but their norm is not finite");
-    else if (!status)
+    else
         snprintf(text, SYI_BAD_TEXT, "%s", first->text);
-    syi_free(all);
-    return status;
+    return SY_OK;
 }
 
 /* A rank whose host lacks the room says so before any of them runs an op: a training does not end because one cannot look. */
@@ -141,14 +140,16 @@ int syi_engine_find_bad(struct syi_engine *e, const struct syi_batch *batch, int
 {
     struct search s = {.engine = e, .own = {.order = INT64_MAX}};
     struct sy_error lack = {0};
-    lack.code = syi_session_room_for_hook(e->session, &lack);
+    struct finding *all = syi_alloc((size_t)e->rank.comm->ranks * sizeof *all, &lack);
+    lack.code = all ? syi_session_room_for_hook(e->session, &lack) : SY_ENOMEM;
     int status = syi_comm_failure(e->rank.comm, &lack, err);
     if (!status && !lack.code) {
         syi_session_hook(e->session, at_op, &s);
         status = syi_engine_gradients(e, batch, step, err);
+        if (!status) status = choose(e->rank.comm, &s.own, all, text, err);
     }
     syi_session_hook(e->session, NULL, NULL);
-    if (status || !lack.code) return status ? status : choose(e->rank.comm, &s.own, text, err);
-    snprintf(text, SYI_BAD_TEXT, "not looked for, %.500s", lack.text);
-    return SY_OK;
+    syi_free(all);
+    if (!status && lack.code) snprintf(text, SYI_BAD_TEXT, "not looked for, %.500s", lack.text);
+    return status;
 }
