@@ -39,6 +39,13 @@ static inline struct bias_table fill_bias(const struct sycpu_attention *a, float
     return t;
 }
 
+/* Of a head's row of the table, NULL: none, what query `query` adds for the keys from `key` on; the next query's begins one before. */
+static inline const float *bias_of(const struct sycpu_attention *a, const float *row, int64_t query,
+                                   int64_t key)
+{
+    return row ? row + key - query + a->queries - 1 : NULL;
+}
+
 /* Masks of the keys first .. first + n - 1 and of those up to a multiple of 16, as sycpu_attention_mask. */
 static inline void key_masks(const struct sycpu_attention *a, int64_t row, int64_t head, int64_t first,
                              int64_t n, float *mask)

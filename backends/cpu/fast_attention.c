@@ -98,9 +98,7 @@ static vf tile_tops(const struct work *w, const struct tile *t)
     for (int64_t r = 0; r < QUERY_TILE; r++) {
         float *score = w->score + r * t->width;
         vf top = vf_set(-__builtin_inff());
-        if (r < t->rows)
-            top =
-                row_tops(t, r, score, w->bias ? w->bias + t->first - t->query - r + w->a->queries - 1 : NULL);
+        if (r < t->rows) top = row_tops(t, r, score, bias_of(w->a, w->bias, t->query + r, t->first));
         if (t->rows == 1) return vf_set(vf_top(top));
         vf_store(square + r * SYCPU_LANES, top);
     }
@@ -211,7 +209,7 @@ static struct weighing weighing_of(const struct work *w, const struct tile *t, i
     const int64_t query = t->query + r;
     struct weighing g = {.mask = w->mask, .top = w->top + query, .sum = w->sum + query};
     g.scores = (struct four){w->q.at + query * w->q.step, w->q.step, w->keys, w->a->head_dim / STEP};
-    if (w->bias) g.bias = w->bias + t->first - query + w->a->queries - 1;
+    g.bias = bias_of(w->a, w->bias, query, t->first);
     if (t->first) g.factor = factor + r;
     g.to = w->score + r * SYCPU_KEY_BLOCK;
     return g;

@@ -199,7 +199,7 @@ static void weights(const struct work *w, const struct panel *t)
         row.lse = vf_set(w->lse[t->query + r]);
         row.mean = vf_set(w->mean[t->query + r]);
         if (STEP == 2 && w->a->dropout.threshold) row.mask = w->mask;
-        if (w->bias) row.bias = w->bias + t->first - t->query - r + w->a->queries - 1;
+        row.bias = bias_of(w->a, w->bias, t->query + r, t->first);
         weigh_row(t, r, &row);
     }
 }
@@ -348,7 +348,7 @@ static void weigh_whole(const struct work *w, const struct panel *t, const struc
         const int64_t query = t->query + r;
         s.scores = four_of(scores, r);
         s.dp = four_of(dp, r);
-        s.bias = w->bias ? w->bias + t->first - query + w->a->queries - 1 : NULL;
+        s.bias = bias_of(w->a, w->bias, query, t->first);
         s.lse = w->lse + query;
         s.mean = w->mean + query;
         s.p = w->p + r * SYCPU_KEY_BLOCK;

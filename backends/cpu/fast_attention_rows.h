@@ -82,10 +82,9 @@ static inline void copy_transposed(struct rows from, int64_t n, int64_t dim, flo
     for (int64_t first = 0; first < width; first += LANES) copy_group(from, first, n, dim, to, width);
 }
 
-/* Asks for rows that the next task reads or this one writes: heads lie apart in a pack, which hardware does not foresee. A
- * tile asks for its share of n rows, since more than about a hundred lines at once would hold up the loads that follow. */
+/* Of n rows: those from n * from / of up to n * to / of. */
 struct share {
-    int64_t from, to, of; /* rows n * from / of up to n * to / of */
+    int64_t from, to, of;
 };
 /* That of the first tile of `height` queries against the keys from `first` on, and of the next. */
 static inline struct share share_of_block(int64_t queries, int64_t height, int64_t first, int64_t keys)
@@ -97,7 +96,10 @@ static inline void next_share(struct share *share)
 {
     share->from = share->to++;
 }
-#define PREFETCH_ROWS(name, write, near)                                                                     \
+
+/* Asks for rows that the next task reads or this one writes: heads lie apart in a pack, which hardware does not foresee. Each
+ * tile asks for a share, since more than about a hundred lines at once would hold up the loads that follow. */
+#define PREFETCH_ROWS(name, write)                                                                           \
     ALWAYS_INLINE void name(struct share share, const void *from, int half, int64_t at, int64_t step,        \
                             int64_t n, int64_t dim)                                                          \
     {                                                                                                        \
@@ -105,10 +107,10 @@ static inline void next_share(struct share *share)
                       end = n * share.to / share.of;                                                         \
         const char *row = (const char *)from + (at + begin * step) * bytes;                                  \
         for (int64_t r = begin; r < end; r++, row += step * bytes)                                           \
-            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write, near);          \
+            for (int64_t i = 0; i < dim * bytes; i += 64) __builtin_prefetch(row + i, write);                \
     }
-PREFETCH_ROWS(prefetch_read, 0, 3)
-PREFETCH_ROWS(prefetch_write, 1, 3)
+PREFETCH_ROWS(prefetch_read, 0)
+PREFETCH_ROWS(prefetch_write, 1)
 #undef PREFETCH_ROWS
 
 /* Keys (which 2) or values (which 1) of a task, which is row * heads + head and may be past the last. */

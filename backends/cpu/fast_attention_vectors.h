@@ -7,8 +7,8 @@
 #if defined(__AVX512F__) && SY_TRAINING
 #    define PRODUCT_ROWS 8
 #elif defined(__AVX512F__)
-#    define PRODUCT_ROWS                                                                                     \
-        4 /* for a small program, and a tenth slower where fewer than 64 keys or columns are left */
+/* Few kernels, for a small program; a tenth slower where under 64 keys or columns are left. */
+#    define PRODUCT_ROWS 4
 #else
 #    define PRODUCT_ROWS 6 /* the accumulators of a tile have two or four registers each */
 #endif
@@ -159,8 +159,7 @@ static __attribute__((noinline)) void four_rows(const struct product *p, int64_t
     const float *a = p->a + row * p->a_row, *b = p->b + column;
     float *to = p->c + row * p->c_row + column;
     EACH_OF_FOUR(FOUR_LOAD)
-    if (p->begin >
-        -NO_LIMIT) { /* a row ends there as late as any, and begins one step after the row before */
+    if (p->begin > -NO_LIMIT) { /* each row begins one step after the row before */
         FOUR_STEP(p->begin + row, ROWS_1)
         FOUR_STEP(p->begin + row + 1, FIRST_2)
         FOUR_STEP(p->begin + row + 2, FIRST_3)
@@ -169,7 +168,7 @@ static __attribute__((noinline)) void four_rows(const struct product *p, int64_t
         FOUR_STEPS(a + low * p->a_step, p->a_row, p->a_step, b + low * p->b_step, p->b_step, high - low,
                    ROWS_4)
     }
-    if (p->end < NO_LIMIT) { /* the other way round */
+    if (p->end < NO_LIMIT) { /* and ends so */
         FOUR_STEP(p->end + row, LAST_3)
         FOUR_STEP(p->end + row + 1, LAST_2)
         FOUR_STEP(p->end + row + 2, LAST_1)
