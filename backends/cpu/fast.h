@@ -13,9 +13,11 @@
 
 /* Loops over columns c of a row of D in steps of 16: BODY(c, n) sees n = 16 as a constant, so that loads and
  * stores are whole, except in the tail. */
-#define FAST_COLUMNS(c, D, BODY)                                                                             \
+#define FAST_COLUMNS(c, D, BODY) FAST_COLUMNS_FROM(0, c, D, BODY)
+/* Those from column `first` on. */
+#define FAST_COLUMNS_FROM(first, c, D, BODY)                                                                 \
     do {                                                                                                     \
-        int64_t c = 0;                                                                                       \
+        int64_t c = (first);                                                                                 \
         for (; c + SYCPU_LANES <= (D); c += SYCPU_LANES) BODY(c, SYCPU_LANES);                               \
         if (c < (D)) BODY(c, (D)-c);                                                                         \
     } while (0)

@@ -5,6 +5,12 @@
 
 #include "backends/cpu/fast.h"
 #include "backends/cpu/fast_zero.h"
+#if defined(__AVX512F__) && SY_TRAINING /* a program that only answers does without, to be small */
+#    include "backends/cpu/simd_wide.h"
+#    define HAS_WIDE 1
+#else
+#    define HAS_WIDE 0
+#endif
 
 enum { MASK_COLUMNS = 2048 };
 
@@ -57,14 +63,22 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
     vf_dropout_mask(&g->dropout, (uint32_t)row, (uint32_t)position, y->first[y->rank - 1] + column, n, mask);
 }
 
-/* n columns of one position, gate and linear from element `from` on; mask NULL: no dropout. Inlined with a constant kind and
- * dtype. */
-static inline __attribute__((always_inline)) void
-forward(const struct glu *g, int64_t from, const float *mask, int64_t n, int kind, int half, int64_t at)
+/* n columns of one position: gate and linear from element `from` on, y from `at` on; mask NULL: no dropout. Inlined with a
+ * constant kind and dtype. */
+ALWAYS_INLINE void forward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n,
+                           int kind, int half)
 {
     const void *gate = g->gate, *linear = g->linear;
     void *y = g->call->out[0].data;
-
+    int64_t done = 0;
+#if HAS_WIDE
+    for (; done + VW_LANES <= n; done += VW_LANES) {
+        vw v =
+            vw_mul(vw_activation(vw_get(gate, half, from + done), kind), vw_get(linear, half, from + done));
+        if (mask) v = vw_drop(v, vw_get(mask, 0, done));
+        vw_put(y, half, at + done, v);
+    }
+#endif
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
         vf v = vf_mul(vf_activation(fast_get(gate, half, from + c, count), kind),                            \
@@ -72,16 +86,25 @@ forward(const struct glu *g, int64_t from, const float *mask, int64_t n, int kin
         if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
         fast_put(y, half, at + c, v, count);                                                                 \
     } while (0)
-    FAST_COLUMNS(c, n, BODY);
+    FAST_COLUMNS_FROM(done, c, n, BODY);
 #undef BODY
 }
 
-static inline __attribute__((always_inline)) void
-backward(const struct glu *g, int64_t from, const float *mask, int64_t n, int kind, int half, int64_t at)
+ALWAYS_INLINE void backward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n,
+                            int kind, int half)
 {
     const void *gate = g->gate, *linear = g->linear, *dy = g->call->in[1].data;
     void *dgate = g->dgate, *dlinear = g->dlinear;
-
+    int64_t done = 0;
+#if HAS_WIDE
+    for (; done + VW_LANES <= n; done += VW_LANES) {
+        vw value, slope = vw_activation_both(vw_get(gate, half, from + done), kind, &value);
+        vw other = vw_get(linear, half, from + done), d = vw_get(dy, half, at + done);
+        if (mask) d = vw_drop(d, vw_get(mask, 0, done));
+        vw_put(dlinear, half, from + done, vw_mul(d, value));
+        vw_put(dgate, half, from + done, vw_mul(vw_mul(d, other), slope));
+    }
+#endif
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
         vf value, slope = vf_activation_both(fast_get(gate, half, from + c, count), kind, &value);           \
@@ -90,7 +113,7 @@ backward(const struct glu *g, int64_t from, const float *mask, int64_t n, int ki
         fast_put(dlinear, half, from + c, vf_mul(d, value), count);                                          \
         fast_put(dgate, half, from + c, vf_mul(vf_mul(d, other), slope), count);                             \
     } while (0)
-    FAST_COLUMNS(c, n, BODY);
+    FAST_COLUMNS_FROM(done, c, n, BODY);
 #undef BODY
 }
 
@@ -109,14 +132,14 @@ backward(const struct glu *g, int64_t from, const float *mask, int64_t n, int ki
 
 static void run_forward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
 {
-#define CASE(kind, half) forward(g, from, mask, n, kind, half, at)
+#define CASE(kind, half) forward(g, from, at, mask, n, kind, half)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }
 
 static void run_backward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
 {
-#define CASE(kind, half) backward(g, from, mask, n, kind, half, at)
+#define CASE(kind, half) backward(g, from, at, mask, n, kind, half)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }

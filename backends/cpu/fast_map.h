@@ -9,7 +9,7 @@
 
 /* The result of an instruction; with a constant op it is the few machine instructions of that op. c: register, or of
  * dropout and jitter b: their mask or factors. kind: enum sy_activation. */
-static inline __attribute__((always_inline)) vf map_apply(int op, int kind, vf a, vf b, vf c, vf s)
+ALWAYS_INLINE vf map_apply(int op, int kind, vf a, vf b, vf c, vf s)
 {
     const vf zero = vf_set(0.0f), one = vf_set(1.0f);
     switch (op) {
@@ -63,8 +63,7 @@ struct fast_lanes {
 };
 
 /* Takes the first n lanes of x in. out: enum fast_out, a constant. */
-static inline __attribute__((always_inline)) void fast_lanes_take(struct fast_lanes *lanes, int out, vf x,
-                                                                  int64_t n)
+ALWAYS_INLINE void fast_lanes_take(struct fast_lanes *lanes, int out, vf x, int64_t n)
 {
     if (out == FAST_OUT_MAX) {
         fast_top_take(&lanes->top,
@@ -76,8 +75,7 @@ static inline __attribute__((always_inline)) void fast_lanes_take(struct fast_la
 }
 
 /* Adds the row's part to its block. */
-static inline __attribute__((always_inline)) void fast_lanes_add(const struct fast_lanes *lanes, int out,
-                                                                 float *block)
+ALWAYS_INLINE void fast_lanes_add(const struct fast_lanes *lanes, int out, float *block)
 {
     if (out == FAST_OUT_MAX) {
         float row = fast_top_lane(&lanes->top), most = *block;
@@ -96,7 +94,7 @@ static inline vf fast_larger(vf a, vf b)
 }
 
 /* Blocks one column wide: their chains run next to each other. */
-static inline __attribute__((always_inline)) void fast_narrow_add(float *blocks, int out, vf x, int64_t n)
+ALWAYS_INLINE void fast_narrow_add(float *blocks, int out, vf x, int64_t n)
 {
     vf old = fast_load(blocks, n);
     fast_store(blocks,

@@ -154,8 +154,7 @@ static float *sums_of(const struct sy_call *call, int out, int64_t row, int64_t 
 }
 
 /* kind: enum fast_out, a constant. */
-static inline __attribute__((always_inline)) void add_blocks(float *sum, int kind, const float *x, int64_t n,
-                                                             int64_t wide)
+ALWAYS_INLINE void add_blocks(float *sum, int kind, const float *x, int64_t n, int64_t wide)
 {
 #define NARROW(c, count) fast_narrow_add(sum + c, kind, fast_load(x + c, count), count)
 #define TAKE(c, count)   fast_lanes_take(&lanes, kind, fast_load(x + c, count), count)

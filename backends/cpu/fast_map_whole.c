@@ -9,8 +9,8 @@
 /* ---- a function for each: first what it does with the sums of blocks at their end ---- */
 
 #define WHOLE_BEGIN(id, n_in, n_out, n_instr)                                                                \
-    static inline __attribute__((always_inline)) void end_##id(                                              \
-        const struct fast_row *m, const struct fast_lanes lanes[SY_MAX_OUT], int64_t block)                  \
+    ALWAYS_INLINE void end_##id(const struct fast_row *m, const struct fast_lanes lanes[SY_MAX_OUT],         \
+                                int64_t block)                                                               \
     {                                                                                                        \
         (void)m, (void)lanes, (void)block;
 #define WHOLE_BLOCKS(o, r, OUT) fast_lanes_add(&lanes[o], FAST_OUT_##OUT, m->out[o] + block);

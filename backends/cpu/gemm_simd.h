@@ -16,9 +16,7 @@
 
 #include <stdint.h>
 
-/* Sizes are constants only after inlining. */
-/* Also functions that only prefetch: gcc takes a call of one for dead. tests/sources.sh looks at those named so. */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#include "base/inline.h"
 
 #ifdef SYCPU_PAIRS
 typedef uint16_t operand;

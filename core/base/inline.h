@@ -10,4 +10,8 @@
 #    define SYI_INLINE static inline
 #endif
 
+/* Where sizes, kinds or dtypes are constants only after inlining. Also for functions that only prefetch: gcc takes a call of one
+ * for dead. tests/sources.sh looks at those named so. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 #endif
