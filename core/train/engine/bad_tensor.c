@@ -143,7 +143,7 @@ int syi_engine_find_bad(struct syi_engine *e, const struct syi_batch *batch, int
     struct finding *all = syi_alloc((size_t)e->rank.comm->ranks * sizeof *all, &lack);
     lack.code = all ? syi_session_room_for_hook(e->session, &lack) : SY_ENOMEM;
     int status = syi_comm_failure(e->rank.comm, &lack, err);
-    if (!status && !lack.code) {
+    if (!status && !lack.code && all) {
         syi_session_hook(e->session, at_op, &s);
         status = syi_engine_gradients(e, batch, step, err);
         if (!status) status = choose(e->rank.comm, &s.own, all, text, err);
