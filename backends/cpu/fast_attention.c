@@ -207,7 +207,7 @@ static int sees_whole(const struct tile *t)
 static struct weighing weighing_of(const struct work *w, const struct tile *t, int64_t r, float *factor)
 {
     const int64_t query = t->query + r;
-    struct weighing g = {.mask = w->mask, .top = w->top + query, .sum = w->sum + query};
+    struct weighing g = {.mask = mask_of(w), .top = w->top + query, .sum = w->sum + query};
     g.scores = (struct four){w->q.at + query * w->q.step, w->q.step, w->keys, w->a->head_dim / STEP};
     g.bias = bias_of(w->a, w->bias, query, t->first);
     if (t->first) g.factor = factor + r;

@@ -4,6 +4,7 @@
 #ifndef SYCPU_FAST_ATTENTION_FOUR_H
 #define SYCPU_FAST_ATTENTION_FOUR_H
 
+#include "backends/cpu/fast_attention.h"
 #include "backends/cpu/fast_attention_rows.h"
 
 struct four {
