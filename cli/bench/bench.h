@@ -88,6 +88,7 @@ struct bench_op {
     int product, dtype;    /* of syi_call_cost; of the first floating-point operand, else SY_F32 */
     const char *kind;      /* name of the op, static */
     char layer[96];        /* the first three parts of its path; "update" for all of that program */
+    char shape[96];        /* its name, the extents of its first two operands and of its first output */
 };
 struct bench_profile {
     struct syi_session *session; /* borrowed */
@@ -102,7 +103,7 @@ int bench_profile_start(struct bench_profile *profile, struct syi_session *sessi
 void bench_profile_stop(struct bench_profile *profile);
 void bench_profile_free(struct bench_profile *profile);
 
-/* Ops that have a name in common: a kind of op, or a layer. */
+/* Ops that have a name in common: a kind of op, a layer, or products of one shape. */
 struct bench_row {
     char name[96];
     int64_t calls;
@@ -113,9 +114,10 @@ struct bench_row {
 struct bench_rows {
     struct bench_row *row; /* owned; slowest first */
     size_t n, capacity;
-    int64_t runs; /* of a trial's program that they sum up */
+    int64_t runs;   /* of a trial's program that they sum up */
+    double seconds; /* of all ops, of those too that are in no row */
 };
-enum bench_group { BENCH_BY_KIND, BENCH_BY_LAYER };
+enum bench_group { BENCH_BY_KIND, BENCH_BY_SHAPE, BENCH_BY_LAYER }; /* by shape: of products alone */
 int bench_group(const struct bench_profile *profile, const struct bench_machine *machine, int by,
                 struct bench_rows *rows, struct sy_error *err) SYI_MUST_CHECK;
 /* The row of that name; a row of zeros when there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time and cost of every op of a session, and sums of them by kind or by layer. The clock is read directly
+/* Time and cost of every op of a session, and sums of them by kind, by layer or by shape. The clock is read directly
  * around the kernel; what an op costs is worked out afterwards. On a device the counts of tokens of experts are not seen,
  * and all slots count as filled. */
 #include "config.h"
@@ -49,6 +49,21 @@ static void layer_name(const struct syi_program *p, const struct syi_op *op, cha
     snprintf(name, bytes, "%.*s", (int)(end - layer), layer);
 }
 
+static void put_extents(struct syi_text *text, const char *before, const struct syi_program *p, int tensor)
+{
+    if (tensor < 0) return;
+    const struct syi_tensor *t = &p->tensor[tensor];
+    for (int i = 0; i < t->rank; i++) syi_text_printf(text, "%s%lld", i ? "x" : before, (long long)t->dim[i]);
+}
+
+static void shape_name(const struct syi_program *p, const struct syi_op *op, char *name, size_t bytes)
+{
+    struct syi_text text = syi_text_in(name, bytes);
+    syi_text_puts(&text, syi_op_info(op->op)->name);
+    for (int i = 0; i < op->n_in && i < 2; i++) put_extents(&text, " ", p, op->in[i]);
+    if (op->n_out) put_extents(&text, " -> ", p, op->out[0]);
+}
+
 static int add_program(struct bench_profile *profile, const struct syi_program *p, struct sy_error *err)
 {
     size_t at = profile->n_programs;
@@ -59,6 +74,7 @@ static int add_program(struct bench_profile *profile, const struct syi_program *
     for (size_t i = 0; i < p->n_ops; i++) {
         ops[i].kind = syi_op_info(p->op[i].op)->name;
         layer_name(p, &p->op[i], ops[i].layer, sizeof ops[i].layer);
+        shape_name(p, &p->op[i], ops[i].shape, sizeof ops[i].shape);
     }
     return SY_OK;
 }
@@ -106,6 +122,13 @@ static struct bench_row *row_of(struct bench_rows *rows, const char *name, struc
     return row;
 }
 
+/* The name that an op has in such a table; NULL: it is in none of its rows. */
+static const char *name_in(const struct bench_op *op, int by)
+{
+    if (by == BENCH_BY_SHAPE) return op->product ? op->shape : NULL;
+    return by == BENCH_BY_KIND ? op->kind : op->layer;
+}
+
 static void add(struct bench_row *row, const struct bench_op *op, const struct bench_machine *machine)
 {
     row->calls += op->calls;
@@ -129,8 +152,10 @@ int bench_group(const struct bench_profile *profile, const struct bench_machine 
     for (size_t i = 0; i < profile->n_programs; i++) {
         for (size_t k = 0; k < profile->n_ops[i]; k++) {
             const struct bench_op *op = &profile->op[i][k];
-            if (!op->calls) continue;
-            struct bench_row *row = row_of(rows, by == BENCH_BY_KIND ? op->kind : op->layer, err);
+            const char *name = name_in(op, by);
+            rows->seconds += op->seconds;
+            if (!op->calls || !name) continue;
+            struct bench_row *row = row_of(rows, name, err);
             if (!row) return SY_ENOMEM;
             add(row, op, machine);
         }

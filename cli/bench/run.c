@@ -50,15 +50,13 @@ static void put_price(struct bench_out *out, const struct bench_step *s)
 
 void bench_put_rows(struct bench_out *out, const char *name, const struct bench_rows *rows, double steps)
 {
-    double all = 0;
-    for (size_t i = 0; i < rows->n; i++) all += rows->row[i].seconds;
     bench_table(out, name);
     for (size_t i = 0; i < rows->n; i++) {
         const struct bench_row *r = &rows->row[i];
         const struct bench_number numbers[] = {
             {"calls", (double)r->calls / steps, 0},
             {"ms", 1e3 * r->seconds / steps, 3},
-            {"percent", 100 * r->seconds / all, 1},
+            {"percent", 100 * r->seconds / rows->seconds, 1},
             {"gflop", 1e-9 * r->flops / steps, 3},
             {"mib", r->bytes / steps / 1048576, 1},
             {"gflops", r->seconds > 0 ? 1e-9 * r->flops / r->seconds : 0, 1},
@@ -73,7 +71,8 @@ void bench_put_rows(struct bench_out *out, const char *name, const struct bench_
 int bench_put_tables(struct bench_out *out, const struct bench_profile *profile,
                      const struct bench_machine *machine, int64_t steps, struct sy_error *err)
 {
-    static const char *const names[] = {[BENCH_BY_KIND] = "ops", [BENCH_BY_LAYER] = "layers"};
+    static const char *const names[] = {
+        [BENCH_BY_KIND] = "ops", [BENCH_BY_SHAPE] = "products", [BENCH_BY_LAYER] = "layers"};
     int status = SY_OK;
     for (int by = BENCH_BY_KIND; !status && by <= BENCH_BY_LAYER; by++) {
         struct bench_rows rows;

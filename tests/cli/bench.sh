@@ -40,6 +40,8 @@ awk -v rate="$(number product_gflops)" -v share="$(number percent_of_peak)" -v p
 [ "$(number planned_bytes)" -le "$(number peak_process_bytes)" ] || fail "the process is smaller than its plan"
 says out '"ops":\[{"name":'
 says out '"layers":\[{"name":'
+says out '"products":\[{"name":'
+says out '"name":"grouped_matmul '
 says out '"name":"grouped_matmul","calls":8,'
 says out '"name":"decoder/layers_1/self_attention"'
 says out '"name":"update"'
