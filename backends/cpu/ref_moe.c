@@ -200,9 +200,10 @@ static void loss_group(void *arg, int64_t group, int thread)
     int64_t first = group * l->rows * l->length, end = first + l->rows * l->length,
             n = count_real(l->mask, first, end);
     for (int64_t e = 0; e < l->experts; e++) mass[e] = 0;
-    for (int64_t token = first; token < end; token++)
-        for (int64_t e = 0; sycpu_is_real(l->mask, token) && e < l->experts; e++)
-            mass[e] += l->probability[token * l->experts + e];
+    for (int64_t token = first; token < end; token++) {
+        if (!sycpu_is_real(l->mask, token)) continue;
+        for (int64_t e = 0; e < l->experts; e++) mass[e] += l->probability[token * l->experts + e];
+    }
     for (int64_t row = group * l->rows; row < (group + 1) * l->rows; row++) z += row_z(l, row);
     for (int64_t e = 0; e < l->experts; e++)
         sum = syi_fma((sy_real)l->chosen[e * l->groups + group], mass[e], sum);
@@ -246,13 +247,21 @@ static void loss_grad_group(void *arg, int64_t group, int thread)
     const int64_t *dim = call->out[0].dim, experts = dim[2], groups = dim[0] / attr->group_rows,
                   first = group * attr->group_rows * dim[1], end = first + attr->group_rows * dim[1],
                   n = count_real(mask, first, end);
+    const sy_real *same = NULL; /* all real tokens of a group have one gradient */
     (void)thread;
     for (int64_t token = first; token < end; token++) {
+        sy_real *row = dprobability + token * experts;
         int real = sycpu_is_real(mask, token);
         dlse[token] = real ? 2 * lse[token] * dz : 0;
-        for (int64_t e = 0; e < experts; e++)
-            dprobability[token * experts + e] =
-                real ? (sy_real)experts * (sy_real)chosen[e * groups + group] / (sy_real)n * dbalance : 0;
+        if (!real) {
+            for (int64_t e = 0; e < experts; e++) row[e] = 0;
+        } else if (same) {
+            memcpy(row, same, (size_t)experts * sizeof *row);
+        } else {
+            for (int64_t e = 0; e < experts; e++)
+                row[e] = (sy_real)experts * (sy_real)chosen[e * groups + group] / (sy_real)n * dbalance;
+            same = row;
+        }
     }
 }
 
