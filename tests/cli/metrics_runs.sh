@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 5
+# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 6
 # are read as they are and go on in the tables of this version; what the loss is made of, and how texts were decoded.
 . "$(dirname "$0")/_common.sh"
 good_run
@@ -85,7 +85,7 @@ exits 0 "$program" metrics x/run y/run --tsv 'SELECT DISTINCT run FROM all_loss 
 x/run
 y/run" ] || fail "two folders of one name: $(cat out)"
 
-# ---- runs of versions 2 to 5 ----
+# ---- runs of versions 2 to 6 ----
 # goes_on VERSION STEPS PARTS: its rows are there, read as they are, and training goes on in them.
 goes_on() {
     rm -rf old
@@ -103,8 +103,8 @@ goes_on() {
     cp before good/metrics.db
     # shellcheck disable=SC2086
     exits 0 tiny good --resume $good --set train.steps=$2
-    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 6 now\$"
-    [ "$(query good 'PRAGMA user_version')" = 6 ] || fail "the version is $(query good 'PRAGMA user_version')"
+    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 7 now\$"
+    [ "$(query good 'PRAGMA user_version')" = 7 ] || fail "the version is $(query good 'PRAGMA user_version')"
     [ "$(query good 'SELECT count(*), count(settings) FROM eval_latest')" = "$evaluated" ] || fail "version $1: evaluations are gone"
     [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = "$3" ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
 }
@@ -119,6 +119,9 @@ goes_on 4 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 rm -r good/checkpoints/6
 goes_on 5 6 6
+[ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
+rm -r good/checkpoints/6
+goes_on 6 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
 

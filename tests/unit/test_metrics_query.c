@@ -209,7 +209,7 @@ Test(metrics_query, other_versions_are_refused)
 {
     static const struct {
         const char *sql, *words;
-    } cases[] = {{"PRAGMA user_version = 7", "take the newer switchyard"},
+    } cases[] = {{"PRAGMA user_version = 8", "take the newer switchyard"},
                  {"PRAGMA user_version = 1", "start a new run"}};
     const char *path = make_run();
 

@@ -2,6 +2,8 @@
 /* The views that answer the usual questions, each on rows whose answer is known, and what another run adds. */
 #include "config.h"
 
+#include <math.h>
+
 #include "metrics/query.h"
 #include "metrics_support.h"
 
@@ -113,6 +115,24 @@ Test(metrics_views, training)
         path,
         "SELECT kind = 'done' AND step = 190 AND text = 'done after 190 steps' FROM stop_reason WHERE attempt = 2",
         1);
+    remove_path(path);
+}
+
+/* What is infinite, or out of all proportion, at one step spoils no mean of the later ones. */
+Test(metrics_views, means_after_an_infinity)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t step = 1; step <= 300; step++) {
+        double far = step == 20 ? (double)INFINITY : step == 30 ? 1e30 : 1;
+        put_step(&sink, step, far, step == 200 ? 50 : far);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    expect(path, "SELECT count(*) FROM loss_smooth WHERE smooth = 1", 300);
+    expect(path, "SELECT count(*) FROM loss_smooth WHERE high > 1e300", 50);
+    expect(path, "SELECT group_concat(step) = '20,30,200' FROM gradient_spikes", 1);
+    expect(path, "SELECT ratio FROM gradient_spikes WHERE step = 200", 50);
     remove_path(path);
 }
 
