@@ -41,10 +41,11 @@ static const struct section of_several[] = {
      "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
      "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
     {"evaluation, newest and best",
-     "SELECT task, name, run, step, value, lowest, highest, settings FROM (SELECT task, name, run, step, value, settings, "
-     "min(value) OVER of_one AS lowest, max(value) OVER of_one AS highest, "
-     "row_number() OVER (PARTITION BY run, task, name, settings ORDER BY attempt DESC, step DESC, time DESC) AS place "
-     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name, settings)) WHERE place = 1 ORDER BY task, name, settings, run"},
+     "SELECT l.task, l.name, l.run, l.step, l.value, lowest, highest, l.settings FROM all_eval_latest l "
+     "JOIN (SELECT run, task, name, settings, min(value) AS lowest, max(value) AS highest FROM all_eval "
+     "GROUP BY run, task, name, settings) e "
+     "ON e.run = l.run AND e.task = l.task AND e.name = l.name AND e.settings IS l.settings "
+     "ORDER BY l.task, l.name, l.settings, l.run"},
 };
 enum { MOST_SECTIONS = SYI_COUNT(of_one) };
 

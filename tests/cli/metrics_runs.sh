@@ -75,6 +75,12 @@ temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
 [ "$(query good "SELECT count(*) || max(settings) FROM eval_latest WHERE name = 'loss'")" = 1 ] || fail "the loss is not decoded"
 exits 0 "$program" metrics good
 says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
+# the newest is what was evaluated last, of older weights too, beside other runs as by itself
+exits 0 "$program" eval good --file valid.tsv --checkpoint 2
+exits 0 "$program" metrics good
+says out '^valid.tsv  *2  *loss '
+exits 0 "$program" metrics good other
+says out '^valid.tsv  *loss  *good  *2 '
 
 # ---- two folders of one name ----
 mkdir x y
