@@ -22,6 +22,14 @@ exits 1 "$program" metrics run --name learning_rat --format json
 one_line_error
 says err 'no number of run is called learning_rat, did you mean learning_rate? (--list shows all names)'
 exits 1 "$program" metrics run --list --name 'zzz*'
+cp -r run named
+cp valid.tsv 'b\ü.tsv'
+exits 0 "$program" eval named --file 'b\ü.tsv'
+for format in aligned tsv csv json; do # a name that --list and JSON write another way, and ? for more than a byte
+    exits 0 "$program" metrics named --name 'b\ü.tsv/loss' --format $format
+    exits 0 "$program" metrics named --name 'b\ü.tsv/loss' --from 100 --format $format
+    exits 0 "$program" metrics named --name 'b\?.tsv/los?' --format $format
+done
 exits 0 "$program" metrics run 'SELECT step, text FROM event WHERE kind = '"'done'" --format csv
 printf 'step,text\r\n12,done after 12 steps\r\n' | cmp -s - out || fail "csv: $(cat out)"
 exits 0 "$program" metrics run 'SELECT name, value FROM metric' --format json
