@@ -17,8 +17,10 @@ static const struct section {
 } of_one[] = {
     {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
     {"loss, all its terms (loss_parts has each)",
+     /* steps from valid_metric, which of a long run is quicker than loss_curve */
      "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
-     "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
+     "valid_metric WHERE name = 'loss' AND step >= quarter * (SELECT step FROM valid_metric WHERE name = 'loss' "
+     "ORDER BY attempt DESC, step DESC LIMIT 1) / 4) FROM (SELECT 0 AS "
      "quarter UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)) ORDER BY step"},
     {"evaluation, newest",
      "SELECT task, step, name, value, settings FROM all_eval_latest ORDER BY task, name, settings"},
