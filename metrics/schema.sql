@@ -279,11 +279,12 @@ CREATE VIEW evaluation_history AS
   FROM valid_eval;
 
 -- The step of the best result of each task and name, the first one if there are several, and whether a checkpoint of
--- that step was saved. Losses, error rates, perplexities and shares of tokens left behind are best when small, the rest when
--- large.
+-- that step was saved: an event says so, or, where a kill came before that, a later attempt went on from it. Losses, error
+-- rates, perplexities and shares of tokens left behind are best when small, the rest when large.
 CREATE VIEW best_checkpoint AS
-  SELECT task, name, step, value, time, settings, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
-      AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
+  SELECT task, name, step, value, time, settings, EXISTS (
+      SELECT 1 FROM (SELECT attempt, step FROM event WHERE kind = 'checkpoint' UNION ALL SELECT attempt, start_step FROM run) c
+      WHERE c.step = b.step AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
   FROM (SELECT task, name, step, value, time, settings, row_number() OVER (PARTITION BY task, name ORDER BY
           CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
                  OR name LIKE '%entropy%' OR name LIKE '%left_behind%'

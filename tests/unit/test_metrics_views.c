@@ -23,7 +23,7 @@ static void put_step(struct syi_metric_sink *sink, int64_t step, double loss, do
 }
 
 /* Two attempts: 200 steps with a spike at 150 and a norm that is no number at 160; then on from 180 to 190. Evaluations
- * of task dev at 100 (saved), 180 and, replaced, 200. */
+ * of task dev at 100 (saved), 180 (saved: it went on from there) and, replaced, 200. */
 static const char *make_run(void)
 {
     const char *path = fresh_path("metrics.db");
@@ -160,7 +160,7 @@ Test(metrics_views, evaluations)
     expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'loss'",
            1100);
     expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'accuracy'",
-           180);
+           1180);
     expect(path, "SELECT count(*) FROM best_checkpoint", 2);
     remove_path(path);
 }
