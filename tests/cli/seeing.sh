@@ -183,6 +183,16 @@ exits 0 "$program" report run diverged -o both.html
 for name in 'loss, mean of the last 50 rows' 'words/valid wer'; do
     shows both.html "<td>$name</td><td class=\"n\">[0-9.]*</td><td class=\"n\">not finite</td>"
 done
+# What was decoded in two ways is two evaluations.
+exits 0 "$program" eval second --file valid.tsv --beams 2
+exits 0 "$program" report second -o ways.html
+grep -q 'valid.tsv (' ways.html && fail "one way of decoding is told apart from itself"
+exits 0 "$program" eval second --file valid.tsv
+exits 0 "$program" report run second -o ways.html
+shows ways.html '<td>valid.tsv (2 beams, [^<]*) wer</td><td class="n">–</td><td class="n">[0-9.]*</td>'
+shows ways.html '<td>valid.tsv (greedy, [^<]*) wer</td><td class="n">–</td><td class="n">[0-9.]*</td>'
+shows ways.html '<td>valid.tsv loss</td>'
+shows ways.html '<td>valid.tsv</td><td>wer</td><td class="n">12</td><td class="n">[0-9.]*</td><td>2 beams, '
 exits 2 "$program" report run run run run run run run run run -o many.html
 for browser in chromium chromium-browser google-chrome; do
     command -v "$browser" >/dev/null || continue
