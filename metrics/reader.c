@@ -34,6 +34,20 @@ int syi_reading_too_long(const struct syi_reading *r, struct sy_error *err)
                      r->path);
 }
 
+/* Whether anything but comments follows a statement. */
+static int has_more(sqlite3 *db, const char *rest)
+{
+    sqlite3_stmt *next = NULL;
+    const char *before = NULL;
+
+    while (rest != before && !next) {
+        before = rest;
+        if (sqlite3_prepare_v2(db, before, -1, &next, &rest) != SQLITE_OK) return 1;
+    }
+    sqlite3_finalize(next);
+    return next != NULL;
+}
+
 /* One statement that only reads. On failure there is none. */
 int syi_reading_prepare(struct syi_reading *r, const char *sql, sqlite3_stmt **query, struct sy_error *err)
 {
@@ -44,7 +58,7 @@ int syi_reading_prepare(struct syi_reading *r, const char *sql, sqlite3_stmt **q
         return is_over(r) ? syi_reading_too_long(r, err) : syi_reading_error(r->db, r->path, err);
     if (!*query)
         status = syi_error(err, SY_EINVAL, "metrics: the SQL is empty; try \"SELECT * FROM loss_curve\"");
-    else if (rest[strspn(rest, " \t\r\n;")])
+    else if (has_more(r->db, rest))
         status = syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
     else if (!sqlite3_stmt_readonly(*query))
         status =
