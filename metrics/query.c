@@ -40,7 +40,7 @@ static const struct section of_several[] = {
      "(SELECT loss FROM all_loss b WHERE b.run = a.run ORDER BY step DESC LIMIT 1) AS loss, min(l.loss) AS lowest, "
      "(SELECT avg(value) FROM all_metric b WHERE b.run = a.run AND name = 'tokens_per_second') AS tokens_per_second, "
      "(SELECT kind FROM all_event b WHERE b.run = a.run AND kind IN ('done', 'stop', 'preemption', 'start', 'resume') "
-     "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
+     "ORDER BY attempt DESC, kind IN ('start', 'resume'), time DESC LIMIT 1) AS last_event "
      "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
     {"evaluation, newest and best",
      "SELECT l.task, l.name, l.run, l.step, l.value, lowest, highest, l.settings FROM all_eval_latest l "

@@ -29,6 +29,10 @@ other	4	4" ] || fail "all_loss: $(cat out)"
 exits 0 "$program" metrics good other
 says out '^good  *1  *4 '
 says out '^words/valid  *wer  *other  *4 '
+cp -r other late
+"$abs_top_builddir/tests/cli/database" change late/metrics.db "UPDATE event SET time = '2020-01-01T00:00:00.000Z' WHERE kind = 'done'"
+exits 0 "$program" metrics good late # whose clock was set back while it ran
+says out '^late  *1  *4 .*  done *$'
 grep -q '[0-9]\.[0-9]\{9\}' out && fail "a summary has more digits than people read: $(cat out)"
 exits 0 "$program" metrics good other --tsv
 says out '[0-9]\.[0-9]\{9\}'
