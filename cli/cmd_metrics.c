@@ -132,18 +132,17 @@ struct counting {
     struct sy_error *err;
 };
 
-/* What is printed is counted: in each format, an answer without rows is one line. */
+/* What is printed is counted: in each format, an answer without rows is one line. CSV and JSON come as a whole. */
 static int count_line(void *arg, const char *line)
 {
     struct counting *counting = arg;
-    counting->lines++;
+    counting->lines += 1 + (strchr(line, '\n') != NULL);
     return print_line(counting->err, line);
 }
 
 struct names {
     const char *pattern;
     int64_t lines;
-    int met; /* 1: the pattern meets one */
     char nearest[512];
 };
 
@@ -155,19 +154,28 @@ static int look_at_name(void *arg, const char *line)
     const char *pair[] = {names->nearest, name}, *tab = strchr(line, '\t');
     if (!names->lines++ || !tab) return SY_OK;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(tab + 1, "\t"), tab + 1);
-    names->met |= syi_pattern_match(names->pattern, name);
     if (!*names->nearest || cli_nearest(names->pattern, pair, 2) == name)
         memcpy(names->nearest, name, sizeof name);
     return SY_OK;
 }
 
+/* Those of them that a pattern meets, NULL: all; whatever their steps. */
+static int look_at_names(const char *path, const char *pattern, struct names *names, struct sy_error *err)
+{
+    const struct syi_selection of_names = {
+        .pattern = pattern, .from = INT64_MIN, .to = INT64_MAX, .list = 1, .format = SYI_QUERY_TSV};
+    names->lines = 0;
+    return syi_selection_run(path, &of_names, look_at_name, names, err);
+}
+
 /* Steps may have no row of a name; a name that the run does not have at all is an error. */
 static int check_name(const char *path, const struct cli_options *o, struct sy_error *err)
 {
-    const struct syi_selection all = {.from = INT64_MIN, .to = INT64_MAX, .list = 1, .format = SYI_QUERY_TSV};
     struct names names = {.pattern = o->name};
-    int status = syi_selection_run(path, &all, look_at_name, &names, err);
-    if (status || names.met) return status;
+    int status = look_at_names(path, o->name, &names, err);
+    if (status || names.lines > 1) return status;
+    status = look_at_names(path, NULL, &names, err);
+    if (status) return status;
     if (strpbrk(o->name, "*?"))
         return syi_error(err, SY_ENOENT,
                          "metrics: no number of %s is called like %s (--list shows all names)", o->operand[0],

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "metrics/export.h"
 #include "metrics/reader.h"
 #include "metrics/tensorboard.h"
@@ -107,26 +108,45 @@ static int end_file(struct export *x, int status, struct sy_error *err)
     return status;
 }
 
-/* A task is a name or, of `eval --file`, a path: below the folder, whatever is in it. */
-static void make_harmless(char *name)
+/* A task is a name or, of `eval --file`, a path: below the folder, whatever is in it. Returns 1 where that of another task
+ * might become the same. */
+static int make_harmless(char *name)
 {
-    for (char *c = name; *c; c++) {
+    int replaced = 0, bytes;
+    for (char *c = name; *c; c += bytes) {
+        int shown = syi_utf8_is_shown((unsigned char *)c, strlen(c), &bytes);
         int dots = *c == '.' && (c == name || c[-1] == '/');
-        if (dots || (!isalnum((unsigned char)*c) && !strchr("._-/", *c)) || (*c == '/' && c == name))
+        if (bytes > 1 && shown) continue;
+        bytes = 1;
+        if (*c == '/' && c == name) {
+            *c = '_'; /* of a whole path */
+        } else if (dots || (!isalnum((unsigned char)*c) && !strchr("._-/", *c))) {
             *c = '_';
+            replaced = 1;
+        }
     }
+    return replaced;
+}
+
+/* Of each task another. */
+static char *folder_of(const struct export *x, const char *task)
+{
+    char *name = syi_strdup(task, NULL), *folder = NULL;
+    if (name && make_harmless(name))
+        folder = syi_format("%s/%s-%08x", x->folder, name, syi_crc32c(0, task, strlen(task)));
+    else if (name)
+        folder = syi_format("%s/%s", x->folder, name);
+    syi_free(name);
+    return folder;
 }
 
 static int begin_file(struct export *x, const char *task, double time, struct sy_error *err)
 {
     int status = SY_OK;
-    char *name, *folder;
+    char *folder;
     if (task && !(x->task = syi_strdup(task, err))) return SY_ENOMEM;
     if (!task) return syi_events_open(x->folder, time, &x->events, err);
-    if (!(name = syi_strdup(task, err))) return SY_ENOMEM;
-    make_harmless(name);
-    folder = syi_format("%s/%s", x->folder, name);
-    syi_free(name);
+    folder = folder_of(x, task);
     if (!folder) return syi_error(err, SY_ENOMEM, "out of memory");
     status = syi_events_open(folder, time, &x->events, err);
     syi_free(folder);

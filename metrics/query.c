@@ -17,8 +17,10 @@ static const struct section {
 } of_one[] = {
     {"attempts", "SELECT attempt, time, start_step, host, version FROM run ORDER BY attempt"},
     {"loss, all its terms (loss_parts has each)",
+     /* steps from valid_metric, which of a long run is quicker than loss_curve */
      "SELECT step, loss, learning_rate FROM loss_curve WHERE step IN (SELECT (SELECT min(step) FROM "
-     "loss_curve WHERE step >= quarter * (SELECT max(step) FROM loss_curve) / 4) FROM (SELECT 0 AS "
+     "valid_metric WHERE name = 'loss' AND step >= quarter * (SELECT step FROM valid_metric WHERE name = 'loss' "
+     "ORDER BY attempt DESC, step DESC LIMIT 1) / 4) FROM (SELECT 0 AS "
      "quarter UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)) ORDER BY step"},
     {"evaluation, newest",
      "SELECT task, step, name, value, settings FROM all_eval_latest ORDER BY task, name, settings"},
@@ -38,13 +40,14 @@ static const struct section of_several[] = {
      "(SELECT loss FROM all_loss b WHERE b.run = a.run ORDER BY step DESC LIMIT 1) AS loss, min(l.loss) AS lowest, "
      "(SELECT avg(value) FROM all_metric b WHERE b.run = a.run AND name = 'tokens_per_second') AS tokens_per_second, "
      "(SELECT kind FROM all_event b WHERE b.run = a.run AND kind IN ('done', 'stop', 'preemption', 'start', 'resume') "
-     "ORDER BY attempt DESC, time DESC LIMIT 1) AS last_event "
+     "ORDER BY attempt DESC, kind IN ('start', 'resume'), time DESC LIMIT 1) AS last_event "
      "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},
     {"evaluation, newest and best",
-     "SELECT task, name, run, step, value, lowest, highest, settings FROM (SELECT task, name, run, step, value, settings, "
-     "min(value) OVER of_one AS lowest, max(value) OVER of_one AS highest, "
-     "row_number() OVER (PARTITION BY run, task, name, settings ORDER BY attempt DESC, step DESC, time DESC) AS place "
-     "FROM all_eval WINDOW of_one AS (PARTITION BY run, task, name, settings)) WHERE place = 1 ORDER BY task, name, settings, run"},
+     "SELECT l.task, l.name, l.run, l.step, l.value, lowest, highest, l.settings FROM all_eval_latest l "
+     "JOIN (SELECT run, task, name, settings, min(value) AS lowest, max(value) AS highest FROM all_eval "
+     "GROUP BY run, task, name, settings) e "
+     "ON e.run = l.run AND e.task = l.task AND e.name = l.name AND e.settings IS l.settings "
+     "ORDER BY l.task, l.name, l.settings, l.run"},
 };
 enum { MOST_SECTIONS = SYI_COUNT(of_one) };
 

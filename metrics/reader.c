@@ -34,6 +34,20 @@ int syi_reading_too_long(const struct syi_reading *r, struct sy_error *err)
                      r->path);
 }
 
+/* Only comments may follow a statement. */
+static int check_rest(struct syi_reading *r, const char *rest, struct sy_error *err)
+{
+    sqlite3_stmt *next = NULL;
+    int code = SQLITE_OK;
+
+    while (code == SQLITE_OK && !next && rest[strspn(rest, " \t\r\n;")])
+        code = sqlite3_prepare_v2(r->db, rest, -1, &next, &rest);
+    sqlite3_finalize(next);
+    if (code == SQLITE_NOMEM) return syi_error(err, SY_ENOMEM, "metrics: out of memory");
+    if (code == SQLITE_OK && !next) return SY_OK;
+    return syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
+}
+
 /* One statement that only reads. On failure there is none. */
 int syi_reading_prepare(struct syi_reading *r, const char *sql, sqlite3_stmt **query, struct sy_error *err)
 {
@@ -44,9 +58,9 @@ int syi_reading_prepare(struct syi_reading *r, const char *sql, sqlite3_stmt **q
         return is_over(r) ? syi_reading_too_long(r, err) : syi_reading_error(r->db, r->path, err);
     if (!*query)
         status = syi_error(err, SY_EINVAL, "metrics: the SQL is empty; try \"SELECT * FROM loss_curve\"");
-    else if (rest[strspn(rest, " \t\r\n;")])
-        status = syi_error(err, SY_EINVAL, "metrics: more than one SQL statement; give one at a time");
-    else if (!sqlite3_stmt_readonly(*query))
+    else
+        status = check_rest(r, rest, err);
+    if (!status && !sqlite3_stmt_readonly(*query))
         status =
             syi_error(err, SY_EINVAL, "metrics: this SQL would change %s, which is only read here", r->path);
     if (status) sqlite3_finalize(*query);

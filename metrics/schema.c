@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the tables of schema.sql, or brings those of versions 2 to 5 to it. */
+/* Makes the tables of schema.sql, or brings those of versions 2 to 6 to it. */
 #include "config.h"
 
 #include "metrics/schema.h"
@@ -35,8 +35,8 @@ static const char move_rows[] =
     " GROUP BY attempt, layer, expert, block, replaced;"
     "DROP TABLE old_routing; DROP TABLE old_metric; DROP TABLE old_event; DROP TABLE old_eval; DROP TABLE old_run;";
 
-/* Versions 3 and 4 lacked a table, version 5 judged some evaluations by the wrong side. Tables that are there stay; views
- * come anew. */
+/* Versions 3 and 4 lacked a table, version 5 judged some evaluations by the wrong side, version 6 lost means after an infinity.
+ * Tables that are there stay; views come anew. */
 static const char drop_views[] =
     "DROP VIEW IF EXISTS valid_metric; DROP VIEW IF EXISTS valid_parameter; DROP VIEW IF EXISTS valid_routing;"
     "DROP VIEW IF EXISTS valid_routing_block; DROP VIEW IF EXISTS valid_eval; DROP VIEW IF EXISTS valid_example;"

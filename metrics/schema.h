@@ -6,7 +6,7 @@
 #include "metrics/database.h"
 
 enum {
-    SYI_SCHEMA_VERSION = 6,
+    SYI_SCHEMA_VERSION = 7,
     SYI_SCHEMA_APPLICATION = 0x53594d44
 }; /* user_version, application_id of schema.sql */
 

@@ -4,7 +4,7 @@
 -- have it as text. Rows without a column `task` are of the training.
 
 PRAGMA application_id = 1398361412; -- "SYMD"
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 
 -- One row for each start of the training program, and for each time that it went back to a checkpoint. An evaluation of the
 -- finished run belongs to its last attempt.
@@ -170,16 +170,20 @@ CREATE VIEW loss_parts AS
           max(CASE name WHEN 'experts/router_z_loss' THEN value END) AS router_z_loss
         FROM valid_metric WHERE task = 'train' GROUP BY step HAVING sum(name = 'loss') > 0);
 
--- The loss without its noise: mean, lowest and highest of a row and the 49 before it.
+-- The loss without its noise: mean, lowest and highest of a row and the 49 before it. SQLite takes a value that leaves the
+-- window off a running sum, which would keep an infinity, and the error of a value out of all proportion, to the end of the
+-- run: neither is in the mean.
 CREATE VIEW loss_smooth AS
-  SELECT step, loss, avg(loss) OVER w AS smooth, min(loss) OVER w AS low, max(loss) OVER w AS high
+  SELECT step, loss, avg(CASE WHEN abs(loss) < 1e12 THEN loss END) OVER w AS smooth, min(loss) OVER w AS low, max(loss) OVER w AS high
   FROM loss_curve WINDOW w AS (ORDER BY step ROWS 49 PRECEDING);
 
--- Steps whose gradients are over three times as large as in the 100 rows before, in the mean, or not a number.
+-- Steps whose gradients are over three times as large as in the 100 rows before, in the mean (which is made as that of
+-- loss_smooth), or not a number.
 CREATE VIEW gradient_spikes AS
   SELECT step, loss, grad_norm, mean_before, grad_norm / mean_before AS ratio
   FROM (SELECT step, loss, grad_norm,
-          avg(grad_norm) OVER (ORDER BY step ROWS BETWEEN 100 PRECEDING AND 1 PRECEDING) AS mean_before
+          avg(CASE WHEN grad_norm < 1e12 THEN grad_norm END)
+            OVER (ORDER BY step ROWS BETWEEN 100 PRECEDING AND 1 PRECEDING) AS mean_before
         FROM loss_curve)
   WHERE grad_norm IS NULL OR grad_norm > 3 * mean_before;
 
@@ -275,11 +279,12 @@ CREATE VIEW evaluation_history AS
   FROM valid_eval;
 
 -- The step of the best result of each task and name, the first one if there are several, and whether a checkpoint of
--- that step was saved. Losses, error rates, perplexities and shares of tokens left behind are best when small, the rest when
--- large.
+-- that step was saved: an event says so, or, where a kill came before that, a later attempt went on from it. Losses, error
+-- rates, perplexities and shares of tokens left behind are best when small, the rest when large.
 CREATE VIEW best_checkpoint AS
-  SELECT task, name, step, value, time, settings, EXISTS (SELECT 1 FROM event c WHERE c.kind = 'checkpoint' AND c.step = b.step
-      AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
+  SELECT task, name, step, value, time, settings, EXISTS (
+      SELECT 1 FROM (SELECT attempt, step FROM event WHERE kind = 'checkpoint' UNION ALL SELECT attempt, start_step FROM run) c
+      WHERE c.step = b.step AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
   FROM (SELECT task, name, step, value, time, settings, row_number() OVER (PARTITION BY task, name ORDER BY
           CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
                  OR name LIKE '%entropy%' OR name LIKE '%left_behind%'

@@ -221,7 +221,17 @@ static int gather_training(struct gather *g, struct sy_error *err)
 
 /* ---- evaluations ---- */
 
-/* task, name, step, value: in the order of tasks and names. */
+/* task, name, step, value: in the order of tasks and names. Texts that were decoded in several ways have a curve of each. */
+static const char evaluations_sql[] =
+    "SELECT label, name, step, value FROM (SELECT *, min(id) OVER (PARTITION BY label, name) AS first FROM "
+    "(SELECT id, name, step, value, CASE WHEN min(settings) OVER of_one <> max(settings) OVER of_one "
+    "THEN task || ' (' || coalesce(settings, 'not known how') || ')' ELSE task END AS label "
+    "FROM valid_eval WINDOW of_one AS (PARTITION BY task, name))) ORDER BY label, first, id";
+/* Versions before 4 do not keep how. */
+static const char evaluations_sql_3[] =
+    "SELECT task, name, step, value FROM (SELECT *, min(id) OVER (PARTITION BY task, name) AS first "
+    "FROM valid_eval) ORDER BY task, first, id";
+
 static int take_evaluation(void *arg, const struct syi_row *row, struct sy_error *err)
 {
     struct gather *g = arg;
@@ -348,11 +358,8 @@ int cli_report_gather(struct cli_report_run *run, int64_t last_step, struct sy_e
     struct gather g = {.run = run, .last_step = last_step > 0 ? (double)last_step : 1};
     int status = gather_training(&g, err);
     if (!status)
-        status = ask(
-            &g,
-            "SELECT task, name, step, value FROM (SELECT *, min(id) OVER (PARTITION BY task, name) AS first "
-            "FROM valid_eval) ORDER BY task, first, id",
-            take_evaluation, err);
+        status = ask(&g, syi_reader_version(run->reader) >= 4 ? evaluations_sql : evaluations_sql_3,
+                     take_evaluation, err);
     if (!status) status = gather_experts(&g, err);
     if (!status) status = gather_tasks(&g, err);
     syi_free(g.step);

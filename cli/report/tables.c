@@ -66,6 +66,13 @@ static void put_config(const struct cli_report_run *run, struct syi_text *out)
     syi_text_puts(out, "</pre></details>\n");
 }
 
+static const char newest_sql[] =
+    "SELECT task, name, step, value, settings AS decoded FROM eval_latest ORDER BY task, name, settings";
+/* Versions before 4 do not keep how texts were decoded. */
+static const char newest_sql_3[] =
+    "SELECT e.task, e.name, e.step, e.value FROM eval e JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l "
+    "ON l.id = e.id ORDER BY e.task, e.id";
+
 int cli_report_tables(const struct cli_report_run *run, struct syi_text *out, struct sy_error *err)
 {
     int examples = 0, status = syi_reader_has(run->reader, "valid_example", &examples, err);
@@ -75,11 +82,8 @@ int cli_report_tables(const struct cli_report_run *run, struct syi_text *out, st
                            "ORDER BY step DESC, id LIMIT 24",
                            out, err);
     if (!status)
-        status = put_table(
-            run, "Newest results of evaluations",
-            "SELECT e.task, e.name, e.step, e.value FROM eval e JOIN (SELECT max(id) AS id FROM valid_eval GROUP BY task, name) l "
-            "ON l.id = e.id ORDER BY e.task, e.id",
-            out, err);
+        status = put_table(run, "Newest results of evaluations",
+                           syi_reader_version(run->reader) >= 4 ? newest_sql : newest_sql_3, out, err);
     if (!status)
         status = put_table(
             run, "Events, the last 100",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 5
+# `switchyard metrics`: the questions of doc/metrics.md have answers, several runs are compared, runs of versions 2 to 6
 # are read as they are and go on in the tables of this version; what the loss is made of, and how texts were decoded.
 . "$(dirname "$0")/_common.sh"
 good_run
@@ -29,6 +29,10 @@ other	4	4" ] || fail "all_loss: $(cat out)"
 exits 0 "$program" metrics good other
 says out '^good  *1  *4 '
 says out '^words/valid  *wer  *other  *4 '
+cp -r other late
+"$abs_top_builddir/tests/cli/database" change late/metrics.db "UPDATE event SET time = '2020-01-01T00:00:00.000Z' WHERE kind = 'done'"
+exits 0 "$program" metrics good late # whose clock was set back while it ran
+says out '^late  *1  *4 .*  done *$'
 grep -q '[0-9]\.[0-9]\{9\}' out && fail "a summary has more digits than people read: $(cat out)"
 exits 0 "$program" metrics good other --tsv
 says out '[0-9]\.[0-9]\{9\}'
@@ -75,6 +79,12 @@ temperature 0.5, topk 3, seed 7, 24 tokens	1' ] || fail "settings: $(cat out)"
 [ "$(query good "SELECT count(*) || max(settings) FROM eval_latest WHERE name = 'loss'")" = 1 ] || fail "the loss is not decoded"
 exits 0 "$program" metrics good
 says out '^valid.tsv  *4  *per .*  4 beams, alpha 0.6, 24 tokens$'
+# the newest is what was evaluated last, of older weights too, beside other runs as by itself
+exits 0 "$program" eval good --file valid.tsv --checkpoint 2
+exits 0 "$program" metrics good
+says out '^valid.tsv  *2  *loss '
+exits 0 "$program" metrics good other
+says out '^valid.tsv  *loss  *good  *2 '
 
 # ---- two folders of one name ----
 mkdir x y
@@ -85,7 +95,7 @@ exits 0 "$program" metrics x/run y/run --tsv 'SELECT DISTINCT run FROM all_loss 
 x/run
 y/run" ] || fail "two folders of one name: $(cat out)"
 
-# ---- runs of versions 2 to 5 ----
+# ---- runs of versions 2 to 6 ----
 # goes_on VERSION STEPS PARTS: its rows are there, read as they are, and training goes on in them.
 goes_on() {
     rm -rf old
@@ -103,8 +113,8 @@ goes_on() {
     cp before good/metrics.db
     # shellcheck disable=SC2086
     exits 0 tiny good --resume $good --set train.steps=$2
-    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 6 now\$"
-    [ "$(query good 'PRAGMA user_version')" = 6 ] || fail "the version is $(query good 'PRAGMA user_version')"
+    says err "metrics: the tables of .*/good/metrics.db were of version $1 and are of version 7 now\$"
+    [ "$(query good 'PRAGMA user_version')" = 7 ] || fail "the version is $(query good 'PRAGMA user_version')"
     [ "$(query good 'SELECT count(*), count(settings) FROM eval_latest')" = "$evaluated" ] || fail "version $1: evaluations are gone"
     [ "$(query good "SELECT count(cross_entropy) FROM loss_parts")" = "$3" ] || fail "version $1: $(query good 'SELECT * FROM loss_parts')"
 }
@@ -119,6 +129,9 @@ goes_on 4 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 rm -r good/checkpoints/6
 goes_on 5 6 6
+[ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
+rm -r good/checkpoints/6
+goes_on 6 6 6
 [ "$(query good 'SELECT count(*), max(step) FROM loss_curve')" = '6	6' ] || fail "migrated: $(query good 'SELECT * FROM loss_curve')"
 [ "${#hash}" -eq 64 ] && [ "$hash" != "$other" ] || fail "two seeds have one hash"
 

@@ -22,6 +22,14 @@ exits 1 "$program" metrics run --name learning_rat --format json
 one_line_error
 says err 'no number of run is called learning_rat, did you mean learning_rate? (--list shows all names)'
 exits 1 "$program" metrics run --list --name 'zzz*'
+cp -r run named
+cp valid.tsv 'b\ü.tsv'
+exits 0 "$program" eval named --file 'b\ü.tsv'
+for format in aligned tsv csv json; do # a name that --list and JSON write another way, and ? for more than a byte
+    exits 0 "$program" metrics named --name 'b\ü.tsv/loss' --format $format
+    exits 0 "$program" metrics named --name 'b\ü.tsv/loss' --from 100 --format $format
+    exits 0 "$program" metrics named --name 'b\?.tsv/los?' --format $format
+done
 exits 0 "$program" metrics run 'SELECT step, text FROM event WHERE kind = '"'done'" --format csv
 printf 'step,text\r\n12,done after 12 steps\r\n' | cmp -s - out || fail "csv: $(cat out)"
 exits 0 "$program" metrics run 'SELECT name, value FROM metric' --format json
@@ -175,6 +183,16 @@ exits 0 "$program" report run diverged -o both.html
 for name in 'loss, mean of the last 50 rows' 'words/valid wer'; do
     shows both.html "<td>$name</td><td class=\"n\">[0-9.]*</td><td class=\"n\">not finite</td>"
 done
+# What was decoded in two ways is two evaluations.
+exits 0 "$program" eval second --file valid.tsv --beams 2
+exits 0 "$program" report second -o ways.html
+grep -q 'valid.tsv (' ways.html && fail "one way of decoding is told apart from itself"
+exits 0 "$program" eval second --file valid.tsv
+exits 0 "$program" report run second -o ways.html
+shows ways.html '<td>valid.tsv (2 beams, [^<]*) wer</td><td class="n">–</td><td class="n">[0-9.]*</td>'
+shows ways.html '<td>valid.tsv (greedy, [^<]*) wer</td><td class="n">–</td><td class="n">[0-9.]*</td>'
+shows ways.html '<td>valid.tsv loss</td>'
+shows ways.html '<td>valid.tsv</td><td>wer</td><td class="n">12</td><td class="n">[0-9.]*</td><td>2 beams, '
 exits 2 "$program" report run run run run run run run run run -o many.html
 for browser in chromium chromium-browser google-chrome; do
     command -v "$browser" >/dev/null || continue

@@ -233,3 +233,28 @@ Test(metrics_export, tasks_cannot_leave_the_folder)
     cr_assert_eq(system(command), 0);
     remove_path(path);
 }
+
+/* Evaluated in one second, and of one name but for what a folder cannot be called. */
+Test(metrics_export, tasks_have_a_folder_each)
+{
+    static const char *const tasks[] = {"a b", "a_b", "a?b", "gr\u00f6\u00dfe", "gr\u00fc\u00dfe"};
+    const char *path = make_run();
+    struct syi_store_options options = {.start_step = -1, .append = 1, .config = ""};
+    struct syi_metric_sink sink;
+    struct sy_error err = {0};
+    char command[9000], folder[4400];
+    int64_t rows = 0;
+
+    cr_assert_eq(syi_store_open(path, &options, &sink, NULL), SY_OK);
+    for (size_t i = 0; i < SYI_COUNT(tasks); i++)
+        cr_assert_eq(sink.eval(sink.arg, 5, tasks[i], "wer", 1, "", NULL), SY_OK);
+    cr_assert_eq(sink.close(sink.arg, NULL), SY_OK);
+    snprintf(folder, sizeof folder, "%s.tb", path);
+    cr_assert_eq(syi_export_tensorboard(path, folder, count_file, &rows, &err), SY_OK, "%s", err.text);
+    snprintf(command, sizeof command,
+             "cd %s && test -d a_b && test -d gr\u00f6\u00dfe && test $(ls -d a_b* gr* | wc -l) = 5", folder);
+    cr_assert_eq(system(command), 0);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+    remove_path(path);
+}

@@ -72,6 +72,7 @@ Test(metrics_query, layouts)
     expect(path, "SELECT kind, text FROM event", SYI_QUERY_TSV,
            "kind\ttext\nstop\ttwo\\nlines\\tand \\\\ a tab\n");
     expect(path, "SELECT step FROM loss_curve WHERE step > 1000", SYI_QUERY_TSV, "step\n");
+    expect(path, "-- a comment\nSELECT 1 AS n; -- another\n; /* one more */", SYI_QUERY_TSV, "n\n1\n");
     /* a text ends at a NUL, and only that */
     expect(path, "SELECT 'a' || char(0) || 'b' AS t, 1 AS n UNION ALL SELECT char(0), 2", SYI_QUERY_CSV,
            "t,n\r\na,1\r\n\"\",2\r\n");
@@ -107,6 +108,8 @@ Test(metrics_query, only_reads)
         {"PRAGMA user_version = 6", "only read"},
         {"ATTACH '/tmp/other.db' AS o", "attached"},
         {"SELECT 1; SELECT 2", "more than one"},
+        {"SELECT 1; -- then\n; SELECT 2", "more than one"},
+        {"SELECT 1; then", "more than one"},
         {"", "empty"},
         {"-- nothing", "empty"},
         {"SELEC 1", "syntax error"},
@@ -209,7 +212,7 @@ Test(metrics_query, other_versions_are_refused)
 {
     static const struct {
         const char *sql, *words;
-    } cases[] = {{"PRAGMA user_version = 7", "take the newer switchyard"},
+    } cases[] = {{"PRAGMA user_version = 8", "take the newer switchyard"},
                  {"PRAGMA user_version = 1", "start a new run"}};
     const char *path = make_run();
 

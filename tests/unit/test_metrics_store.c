@@ -538,7 +538,7 @@ Test(metrics_store, refuses_what_is_not_its_own)
                                           "CREATE TABLE mine (x); PRAGMA application_id = 1398361412; "
                                           "PRAGMA user_version = 99"};
     static const char *const words[] = {"another program's",
-                                        "version 99, this program writes 6; take the newer"};
+                                        "version 99, this program writes 7; take the newer"};
     struct syi_metric_sink sink;
     struct sy_error err = {0};
     const char *path;

@@ -2,6 +2,8 @@
 /* The views that answer the usual questions, each on rows whose answer is known, and what another run adds. */
 #include "config.h"
 
+#include <math.h>
+
 #include "metrics/query.h"
 #include "metrics_support.h"
 
@@ -21,7 +23,7 @@ static void put_step(struct syi_metric_sink *sink, int64_t step, double loss, do
 }
 
 /* Two attempts: 200 steps with a spike at 150 and a norm that is no number at 160; then on from 180 to 190. Evaluations
- * of task dev at 100 (saved), 180 and, replaced, 200. */
+ * of task dev at 100 (saved), 180 (saved: it went on from there) and, replaced, 200. */
 static const char *make_run(void)
 {
     const char *path = fresh_path("metrics.db");
@@ -116,6 +118,24 @@ Test(metrics_views, training)
     remove_path(path);
 }
 
+/* What is infinite, or out of all proportion, at one step spoils no mean of the later ones. */
+Test(metrics_views, means_after_an_infinity)
+{
+    const char *path = fresh_path("metrics.db");
+    struct syi_metric_sink sink = open_sink(path, -1, 0);
+
+    for (int64_t step = 1; step <= 300; step++) {
+        double far = step == 20 ? (double)INFINITY : step == 30 ? 1e30 : 1;
+        put_step(&sink, step, far, step == 200 ? 50 : far);
+    }
+    cr_assert(sink.close(sink.arg, NULL) == SY_OK);
+    expect(path, "SELECT count(*) FROM loss_smooth WHERE smooth = 1", 300);
+    expect(path, "SELECT count(*) FROM loss_smooth WHERE high > 1e300", 50);
+    expect(path, "SELECT group_concat(step) = '20,30,200' FROM gradient_spikes", 1);
+    expect(path, "SELECT ratio FROM gradient_spikes WHERE step = 200", 50);
+    remove_path(path);
+}
+
 /* Of 180 steps: 30 and 10 tokens a step for two of four experts. */
 Test(metrics_views, experts)
 {
@@ -140,7 +160,7 @@ Test(metrics_views, evaluations)
     expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'loss'",
            1100);
     expect(path, "SELECT step + 1000 * saved FROM best_checkpoint WHERE task = 'dev' AND name = 'accuracy'",
-           180);
+           1180);
     expect(path, "SELECT count(*) FROM best_checkpoint", 2);
     remove_path(path);
 }
