@@ -283,7 +283,7 @@ CREATE VIEW evaluation_history AS
 -- rates, perplexities and shares of tokens left behind are best when small, the rest when large.
 CREATE VIEW best_checkpoint AS
   SELECT task, name, step, value, time, settings, EXISTS (
-      SELECT 1 FROM (SELECT attempt, step FROM event WHERE kind = 'checkpoint' UNION ALL SELECT attempt, start_step FROM run) c
+      SELECT 1 FROM (SELECT attempt, step FROM event WHERE kind = 'checkpoint' UNION ALL SELECT attempt, start_step FROM run WHERE start_step > 0) c
       WHERE c.step = b.step AND NOT EXISTS (SELECT 1 FROM run r WHERE r.attempt > c.attempt AND r.start_step < c.step)) AS saved
   FROM (SELECT task, name, step, value, time, settings, row_number() OVER (PARTITION BY task, name ORDER BY
           CASE WHEN name IN ('wer', 'per', 'cer', 'ter', 'edit_distance') OR name LIKE '%loss%' OR name LIKE '%perplexity%'
