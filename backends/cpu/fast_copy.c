@@ -3,14 +3,20 @@
 #include "config.h"
 
 #include "backends/cpu/fast.h"
+#include "backends/cpu/fast_far.h"
 
 /* ---- pack, unpack ---- */
 
-/* n elements; between dtypes, too. */
+/* n elements; between dtypes, too. far: past the caches, in whole vectors. */
 static void copy(const struct sy_tensor *to, int64_t at, const struct sy_tensor *from, int64_t begin,
-                 int64_t n)
+                 int64_t n, int far)
 {
     int to_half = fast_is_bf16(to), from_half = fast_is_bf16(from);
+    if (far && !from_half) {
+        for (int64_t i = 0; i < n; i += SYCPU_LANES)
+            vf_stream((float *)to->data + at + i, vf_load((const float *)from->data + begin + i));
+        return;
+    }
     if (to_half == from_half) {
         memcpy(fast_at(to, at), fast_at(from, begin), (size_t)n * (to_half ? 2 : 4));
         return;
@@ -21,6 +27,14 @@ static void copy(const struct sy_tensor *to, int64_t at, const struct sy_tensor 
 #undef BODY
 }
 
+static int is_far(const struct sy_call *call, const struct sy_attr_pack *attr, int n)
+{
+    int far = 1;
+    for (int i = 0; i < call->n_out; i++) far = far && fast_is_far(&call->out[i]);
+    for (int i = 0; i < n; i++) far = far && attr->width[i] % SYCPU_LANES == 0;
+    return far;
+}
+
 static void interleave(const struct sy_call *call, const struct sy_tensor *whole,
                        const struct sy_tensor *parts, int n, int unpack, int64_t first, int64_t end)
 {
@@ -28,17 +42,19 @@ static void interleave(const struct sy_call *call, const struct sy_tensor *whole
     int last = whole->rank - 1;
     int64_t blocks = parts[0].dim[last] / attr->width[0];
     int64_t packed = first * whole->dim[last], part[3];
+    int far = SY_TRAINING && is_far(call, attr, n);
     for (int i = 0; i < n; i++) part[i] = first * parts[i].dim[last];
     for (int64_t block = first * blocks; block < end * blocks; block++) {
         for (int i = 0; i < n; i++) {
             if (unpack)
-                copy(&parts[i], part[i], whole, packed, attr->width[i]);
+                copy(&parts[i], part[i], whole, packed, attr->width[i], far);
             else
-                copy(whole, packed, &parts[i], part[i], attr->width[i]);
+                copy(whole, packed, &parts[i], part[i], attr->width[i], far);
             part[i] += attr->width[i];
             packed += attr->width[i];
         }
     }
+    if (far) vf_stream_end();
 }
 
 static void pack_rows(const struct sy_call *call, int64_t first, int64_t end)

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast_gemm_parts.h"
-#include "backends/cpu/fast_zero.h"
+#include "backends/cpu/fast_far.h"
 
 /* Of so few panels of A the first reads B where it lies, while what follows of B is fetched: packing would
  * leave the multipliers idle until memory answers. */

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast.h"
-#include "backends/cpu/fast_zero.h"
+#include "backends/cpu/fast_far.h"
 #if defined(__AVX512F__) && SY_TRAINING /* a program that only answers does without, to be small */
 #    include "backends/cpu/simd_wide.h"
 #    define HAS_WIDE 1
@@ -25,12 +25,27 @@ struct glu {
     struct syi_dropout dropout;
     enum sy_activation kind;
     int half; /* 1: all operands are bf16 */
+    int far;  /* 1: results go past the caches */
+};
+
+/* Columns of one position, inside one block. */
+struct piece {
+    int64_t from, at, n;        /* the first element in gate and linear, in y; columns */
+    int64_t next_from, next_at; /* the same of the position that follows, which is asked for meanwhile */
+    const float *mask;          /* NULL: no dropout */
 };
 
 /* The part of gate of two tensors, or of one in which linear follows a block of it; NULL: there is none. */
 static void *linear_of(const struct glu *g, const struct sy_tensor *gate, const struct sy_tensor *linear)
 {
     return g->packed ? (char *)gate->data + g->width * (g->half ? 2 : 4) : linear->data;
+}
+
+static int goes_far(const struct sy_call *call, const struct glu *g)
+{
+    int far = g->width % SYCPU_LANES == 0;
+    for (int i = 0; i < call->n_out; i++) far = far && (!call->out[i].rank || fast_is_far(&call->out[i]));
+    return far;
 }
 
 /* y: the tensor [...f]; rng: the first of the inputs that glu and its gradient have alike. */
@@ -44,6 +59,7 @@ static struct glu glu_open(const struct sy_call *call, const struct sy_tensor *y
     g.width = g.packed ? attr->width : g.columns;
     g.kind = (enum sy_activation)attr->activation;
     g.half = fast_is_bf16(y);
+    g.far = SY_TRAINING && goes_far(call, &g);
     g.gate = call->in[0].data;
     g.linear = linear_of(&g, &call->in[0], rng + 2);
     g.dropout = syi_dropout_init(g.rng, attr->site, attr->rate);
@@ -63,57 +79,92 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
     vf_dropout_mask(&g->dropout, (uint32_t)row, (uint32_t)position, y->first[y->rank - 1] + column, n, mask);
 }
 
-/* n columns of one position: gate and linear from element `from` on, y from `at` on; mask NULL: no dropout. Inlined with a
- * constant kind and dtype. */
-ALWAYS_INLINE void forward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n,
-                           int kind, int half)
+/* ---- one piece ---- */
+
+/* Lines of floats. With bf16 the arithmetic is the bound, and asking takes its places. */
+static inline void ask_for(const void *x, int half, int64_t first, int64_t n)
+{
+    for (int64_t i = 0; !half && i < n; i += SYCPU_LANES) __builtin_prefetch((const float *)x + first + i);
+}
+
+static inline void put(const struct glu *g, void *y, int half, int64_t i, vf v, int64_t n)
+{
+    if (!half && g->far)
+        vf_stream((float *)y + i, v);
+    else
+        fast_put(y, half, i, v, n);
+}
+
+#if HAS_WIDE
+static inline void put_wide(const struct glu *g, void *y, int half, int64_t i, vw v)
+{
+    put(g, y, half, i, v.a, SYCPU_LANES);
+    put(g, y, half, i + SYCPU_LANES, v.b, SYCPU_LANES);
+    put(g, y, half, i + 2 * SYCPU_LANES, v.c, SYCPU_LANES);
+    put(g, y, half, i + 3 * SYCPU_LANES, v.d, SYCPU_LANES);
+}
+#endif
+
+/* Inlined with a constant kind and dtype. */
+ALWAYS_INLINE void forward(const struct glu *g, const struct piece *p, int kind, int half)
 {
     const void *gate = g->gate, *linear = g->linear;
+    const float *mask = p->mask;
     void *y = g->call->out[0].data;
     int64_t done = 0;
 #if HAS_WIDE
-    for (; done + VW_LANES <= n; done += VW_LANES) {
-        vw v =
-            vw_mul(vw_activation(vw_get(gate, half, from + done), kind), vw_get(linear, half, from + done));
+    for (; done + VW_LANES <= p->n; done += VW_LANES) {
+        vw v = vw_mul(vw_activation(vw_get(gate, half, p->from + done), kind),
+                      vw_get(linear, half, p->from + done));
         if (mask) v = vw_drop(v, vw_get(mask, 0, done));
-        vw_put(y, half, at + done, v);
+        put_wide(g, y, half, p->at + done, v);
+        ask_for(gate, half, p->next_from + done, VW_LANES);
+        ask_for(linear, half, p->next_from + done, VW_LANES);
     }
 #endif
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf v = vf_mul(vf_activation(fast_get(gate, half, from + c, count), kind),                            \
-                      fast_get(linear, half, from + c, count));                                              \
+        vf v = vf_mul(vf_activation(fast_get(gate, half, p->from + c, count), kind),                         \
+                      fast_get(linear, half, p->from + c, count));                                           \
         if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
-        fast_put(y, half, at + c, v, count);                                                                 \
+        put(g, y, half, p->at + c, v, count);                                                                \
+        ask_for(gate, half, p->next_from + c, 1);                                                            \
+        ask_for(linear, half, p->next_from + c, 1);                                                          \
     } while (0)
-    FAST_COLUMNS_FROM(done, c, n, BODY);
+    FAST_COLUMNS_FROM(done, c, p->n, BODY);
 #undef BODY
 }
 
-ALWAYS_INLINE void backward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n,
-                            int kind, int half)
+ALWAYS_INLINE void backward(const struct glu *g, const struct piece *p, int kind, int half)
 {
     const void *gate = g->gate, *linear = g->linear, *dy = g->call->in[1].data;
+    const float *mask = p->mask;
     void *dgate = g->dgate, *dlinear = g->dlinear;
     int64_t done = 0;
 #if HAS_WIDE
-    for (; done + VW_LANES <= n; done += VW_LANES) {
-        vw value, slope = vw_activation_both(vw_get(gate, half, from + done), kind, &value);
-        vw other = vw_get(linear, half, from + done), d = vw_get(dy, half, at + done);
+    for (; done + VW_LANES <= p->n; done += VW_LANES) {
+        vw value, slope = vw_activation_both(vw_get(gate, half, p->from + done), kind, &value);
+        vw other = vw_get(linear, half, p->from + done), d = vw_get(dy, half, p->at + done);
         if (mask) d = vw_drop(d, vw_get(mask, 0, done));
-        vw_put(dlinear, half, from + done, vw_mul(d, value));
-        vw_put(dgate, half, from + done, vw_mul(vw_mul(d, other), slope));
+        put_wide(g, dlinear, half, p->from + done, vw_mul(d, value));
+        put_wide(g, dgate, half, p->from + done, vw_mul(vw_mul(d, other), slope));
+        ask_for(gate, half, p->next_from + done, VW_LANES);
+        ask_for(linear, half, p->next_from + done, VW_LANES);
+        ask_for(dy, half, p->next_at + done, VW_LANES);
     }
 #endif
 #define BODY(c, count)                                                                                       \
     do {                                                                                                     \
-        vf value, slope = vf_activation_both(fast_get(gate, half, from + c, count), kind, &value);           \
-        vf other = fast_get(linear, half, from + c, count), d = fast_get(dy, half, at + c, count);           \
+        vf value, slope = vf_activation_both(fast_get(gate, half, p->from + c, count), kind, &value);        \
+        vf other = fast_get(linear, half, p->from + c, count), d = fast_get(dy, half, p->at + c, count);     \
         if (mask) d = vf_drop(d, fast_load(mask + c, count));                                                \
-        fast_put(dlinear, half, from + c, vf_mul(d, value), count);                                          \
-        fast_put(dgate, half, from + c, vf_mul(vf_mul(d, other), slope), count);                             \
+        put(g, dlinear, half, p->from + c, vf_mul(d, value), count);                                         \
+        put(g, dgate, half, p->from + c, vf_mul(vf_mul(d, other), slope), count);                            \
+        ask_for(gate, half, p->next_from + c, 1);                                                            \
+        ask_for(linear, half, p->next_from + c, 1);                                                          \
+        ask_for(dy, half, p->next_at + c, 1);                                                                \
     } while (0)
-    FAST_COLUMNS_FROM(done, c, n, BODY);
+    FAST_COLUMNS_FROM(done, c, p->n, BODY);
 #undef BODY
 }
 
@@ -130,21 +181,23 @@ ALWAYS_INLINE void backward(const struct glu *g, int64_t from, int64_t at, const
     default: CASE(SY_LINEAR, 1);                                                                             \
     }
 
-static void run_forward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
+static void run_forward(const struct glu *g, const struct piece *p)
 {
-#define CASE(kind, half) forward(g, from, at, mask, n, kind, half)
+#define CASE(kind, half) forward(g, p, kind, half)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }
 
-static void run_backward(const struct glu *g, int64_t from, int64_t at, const float *mask, int64_t n)
+static void run_backward(const struct glu *g, const struct piece *p)
 {
-#define CASE(kind, half) backward(g, from, at, mask, n, kind, half)
+#define CASE(kind, half) backward(g, p, kind, half)
     EACH_KIND(g->kind, g->half, CASE)
 #undef CASE
 }
 
-typedef void (*run_fn)(const struct glu *, int64_t, int64_t, const float *, int64_t);
+typedef void (*run_fn)(const struct glu *, const struct piece *);
+
+/* ---- a task ---- */
 
 /* +0 for the slots of a task past the count. */
 static void zero_empty(const struct glu *g, const struct sy_tensor *out, int64_t outer, int64_t filled)
@@ -153,25 +206,35 @@ static void zero_empty(const struct glu *g, const struct sy_tensor *out, int64_t
     if (columns) fast_zero(out, (outer * g->inner + filled) * columns, (g->inner - filled) * columns);
 }
 
-/* The positions of a task, in runs of columns inside one block. */
-static inline void each_run(const struct glu *g, int64_t outer, run_fn run)
+/* Columns [begin, end) of the position whose first element in y is `row`; next: elements to the position that follows. */
+static inline void each_piece(const struct glu *g, int64_t row, int64_t next, int64_t begin, int64_t end,
+                              const float *mask, run_fn run)
 {
-    int64_t filled = fast_length(g->counts, outer, g->inner), width = g->width, n, end;
-    const int drops = SY_TRAINING && g->dropout.threshold;
-    int64_t span = drops ? MASK_COLUMNS : g->columns;
-    float mask[MASK_COLUMNS];
-    for (int64_t begin = 0; begin < g->columns && filled; begin = end) {
-        end = begin + span < g->columns ? begin + span : g->columns;
-        if (drops) glu_mask(g, outer, begin, end - begin, mask);
-        for (int64_t i = 0; i < filled; i++) {
-            int64_t row = (outer * g->inner + i) * g->columns;
-            for (int64_t c = begin; c < end; c += n) {
-                n = width - c % width < end - c ? width - c % width : end - c;
-                run(g, g->packed ? 2 * row + c / width * 2 * width + c % width : row + c, row + c,
-                    drops ? mask + c - begin : NULL, n);
-            }
-        }
+    const int64_t width = g->width;
+    for (int64_t c = begin, n; c < end; c += n) {
+        struct piece p = {.from = row + c, .at = row + c, .next_at = row + next + c};
+        n = p.n = width - c % width < end - c ? width - c % width : end - c;
+        if (g->packed) p.from = 2 * row + c / width * 2 * width + c % width;
+        p.next_from = p.from + (1 + g->packed) * next;
+        p.mask = mask ? mask + c - begin : NULL;
+        run(g, &p);
     }
+}
+
+static inline void each_position(const struct glu *g, int64_t outer, run_fn run)
+{
+    int64_t filled = fast_length(g->counts, outer, g->inner), columns = g->columns, end;
+    const int drops = SY_TRAINING && g->dropout.threshold;
+    int64_t span = drops ? MASK_COLUMNS : columns;
+    float mask[MASK_COLUMNS];
+    for (int64_t begin = 0; begin < columns && filled; begin = end) {
+        end = begin + span < columns ? begin + span : columns;
+        if (drops) glu_mask(g, outer, begin, end - begin, mask);
+        for (int64_t i = 0; i < filled; i++)
+            each_piece(g, (outer * g->inner + i) * columns, (i + 1 < filled ? 1 : g->inner - i) * columns,
+                       begin, end, drops ? mask : NULL, run);
+    }
+    if (g->far) vf_stream_end();
     for (int i = 0; i < g->call->n_out; i++) zero_empty(g, &g->call->out[i], outer, filled);
 }
 
@@ -179,14 +242,14 @@ static void forward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, run_forward);
+    each_position(g, outer, run_forward);
 }
 
 static void backward_task(void *arg, int64_t outer, int thread)
 {
     const struct glu *g = arg;
     (void)thread;
-    each_run(g, outer, run_backward);
+    each_position(g, outer, run_backward);
 }
 
 int fast_glu(void *context, const struct sy_call *call)

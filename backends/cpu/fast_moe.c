@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "backends/cpu/fast.h"
-#include "backends/cpu/fast_zero.h"
+#include "backends/cpu/fast_far.h"
 #include "backends/cpu/moe.h"
 
 /* ---- from tokens to the buffer ---- */

@@ -5,6 +5,7 @@
  * lane; no estimates.
  *
  *   vf_load(p), vf_store(p, v)        16 elements, any alignment
+ *   vf_stream(p, v)                   ... to a multiple of 64 bytes, past the caches; vf_stream_end() after the last
  *   vf_load_first(p, n)               the first n lanes (0..16); the others read as +0
  *   vf_store_first(p, v, n)           ... and are not written
  *   vf_first(n)                       mask of the first n lanes
@@ -122,6 +123,17 @@ static inline vf vf_load(const float *p)
 static inline void vf_store(float *p, vf v)
 {
     VF_EACH_STORE(VF_PICK(_mm512_storeu_ps, _mm256_storeu_ps, vst1q_f32), p, v);
+}
+static inline void vf_stream(float *p, vf v)
+{
+    VF_EACH_STORE(VF_PICK(_mm512_stream_ps, _mm256_stream_ps, vst1q_f32), p, v);
+}
+/* Before other threads are told. */
+static inline void vf_stream_end(void)
+{
+#if defined(__AVX2__)
+    _mm_sfence();
+#endif
 }
 
 /* The last three steps of a sum over 16 lanes, of the halves' sum; and of the largest lane. */

@@ -77,12 +77,5 @@ static inline vw vw_get(const void *x, int half, int64_t i)
                 fast_get(x, half, i + 2 * SYCPU_LANES, SYCPU_LANES),
                 fast_get(x, half, i + 3 * SYCPU_LANES, SYCPU_LANES)};
 }
-static inline void vw_put(void *y, int half, int64_t i, vw v)
-{
-    fast_put(y, half, i, v.a, SYCPU_LANES);
-    fast_put(y, half, i + SYCPU_LANES, v.b, SYCPU_LANES);
-    fast_put(y, half, i + 2 * SYCPU_LANES, v.c, SYCPU_LANES);
-    fast_put(y, half, i + 3 * SYCPU_LANES, v.d, SYCPU_LANES);
-}
 
 #endif

@@ -258,10 +258,13 @@ static void glu(struct glu_case c)
     glu_of(c);
 }
 
-/* Over 8 MiB, whose zeros in empty slots go past the caches. */
+/* Over 8 MiB, which goes past the caches, zeros in empty slots as well. */
 Test(rows, glu_of_a_large_buffer)
 {
     glu((struct glu_case){4, {4, 8, 64, 1056}, 1056, SY_RELU, 1, 0, 0, 0});
+    glu((struct glu_case){3, {160, 7, 2112, 1}, 704, SY_GELU, 0, 0, 0.1, 0});
+    glu((struct glu_case){
+        3, {130, 7, 2640, 1}, 264, SY_RELU, 0, 0, 0.1, 0}); /* blocks that are no whole vectors */
 }
 
 Test(rows, glu)
@@ -489,6 +492,8 @@ Test(rows, pack)
     pack(3, (int[]){30, 7, 0}, (int[]){64, 64, 64}, 3, 4);
     pack(2, (int[]){9, 0, 0}, (int[]){5, 2, 0}, 2, 3);
     pack(2, (int[]){1, 0, 0}, (int[]){1, 1, 0}, 2, 1);
+    pack(2, (int[]){2100, 0, 0}, (int[]){64, 64, 0}, 2, 16); /* over 8 MiB: past the caches */
+    pack(2, (int[]){2100, 0, 0}, (int[]){40, 32, 0}, 2, 30); /* blocks that are no whole vectors */
 }
 
 static void embed(int B, int T, int V, int D, int leaves)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Zeros for what nothing fills: places of expert buffers past their tokens. Of large buffers they go past the caches, since
- * few ops read them and the tokens between them would be driven out. */
-#ifndef SYCPU_FAST_ZERO_H
-#define SYCPU_FAST_ZERO_H
+/* Writing past the caches, to tensors so large that they would not stay there until they are read. Their lines are not read from
+ * memory before they are written. And zeros for what nothing fills: places of expert buffers past their tokens; few ops read
+ * them, and the tokens between them would be driven out. */
+#ifndef SYCPU_FAST_FAR_H
+#define SYCPU_FAST_FAR_H
 
 #include <string.h>
 
@@ -12,7 +13,15 @@
 #endif
 
 /* Tensors of more bytes are large. */
-#define SYCPU_ZERO_FAR_BYTES (8 << 20)
+#define SYCPU_FAR_BYTES (8 << 20)
+
+/* Whether vf_stream may write all vectors of a tensor of float32, whose rows are whole ones. Not of bf16: there kernels are not
+ * bound by memory, and were slower so. */
+static inline int fast_is_far(const struct sy_tensor *tensor)
+{
+    return tensor->dtype == SY_F32 && sycpu_count(tensor) * 4 > SYCPU_FAR_BYTES &&
+           (uintptr_t)tensor->data % 64 == 0;
+}
 
 #ifdef __AVX2__
 /* Whole lines of 64 bytes. */
@@ -31,7 +40,7 @@ static inline void fast_zero_lines(char *to, int64_t bytes)
 /* all: bytes of the tensor that these are a part of. */
 static inline void fast_zero_bytes(char *to, int64_t bytes, int64_t all)
 {
-    if (all > SYCPU_ZERO_FAR_BYTES && (uintptr_t)to % 64 == 0 && bytes % 64 == 0)
+    if (all > SYCPU_FAR_BYTES && (uintptr_t)to % 64 == 0 && bytes % 64 == 0)
         fast_zero_lines(to, bytes);
     else
         memset(to, 0, (size_t)bytes);
