@@ -397,7 +397,6 @@ static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
     if (!status && t->init.notes.length) status = syi_init_report_write(&t->init, dir, err);
-    if (!status) status = syi_engine_average(t->engine, err);
     if (!status) status = write_checkpoint(t, dir, err);
     return status ? status
                   : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
@@ -438,7 +437,8 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
                          "not saved",
                          t->step);
     if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
-    int status = check_folder(t, path, err);
+    int status = syi_engine_average(t->engine, err); /* which refuses what a failed update left */
+    if (!status) status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
     status = check_folder(t, path, err); /* before the lock was ours another one may have saved there */
