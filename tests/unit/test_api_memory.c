@@ -215,6 +215,26 @@ Test(api_memory, saving)
     sy_trainer_close(trainer);
 }
 
+/* The same of a new folder, which is nobody else's run. */
+Test(api_memory, saving_to_a_new_folder)
+{
+    char dir[80];
+    struct sy_trainer *trainer;
+    int n = 0, again = 1;
+    cr_assert_eq(sy_trainer_open(run.dir, NULL, &trainer, NULL), SY_OK);
+    for (memory.fails = 1; again && memory.fails < 20; memory.fails++, n++) {
+        struct sy_error err = {0};
+        snprintf(dir, sizeof dir, "%s/new-%d", run.folder, n);
+        memory.takes = 0;
+        int status = sy_trainer_save(trainer, dir, &err);
+        again = ran_short(status, &err);
+        memory.takes = memory.fails;
+        cr_expect(!status || !sy_trainer_save(trainer, dir, &(struct sy_error){0}));
+    }
+    cr_expect_gt(n, 10);
+    sy_trainer_close(trainer);
+}
+
 /* More threads than there can be are refused before there is room for their calls. */
 Test(api_memory, too_many_threads)
 {
