@@ -237,10 +237,21 @@ static int ask(const struct sy_model *m, const struct sy_predict_options *o, str
     return status;
 }
 
+/* Before sizes are made of it. */
+static int check_count(size_t n, struct sy_error *err)
+{
+    return n <= INT32_MAX
+               ? SY_OK
+               : syi_error(err, SY_EINVAL, "%zu texts in one call are too many: there are at most %d", n,
+                           INT32_MAX);
+}
+
 /* Spans of the inputs and their places among all, in one piece of memory each. */
 static int take_inputs(const struct sy_text *inputs, size_t n, int64_t first, struct syi_span **spans,
                        int64_t **index, struct sy_error *err)
 {
+    int status = check_count(n, err);
+    if (status) return status;
     if (first > INT64_MAX - (int64_t)n)
         return syi_error(err, SY_EINVAL,
                          "first = %lld: with %zu inputs after it the last would have no number",
@@ -296,9 +307,11 @@ int sy_predict(struct sy_model *m, const struct sy_predict_options *options, con
 static int score(struct syi_predictor *predictor, const struct sy_pair *pairs, size_t n, double *scores,
                  int64_t *tokens, struct sy_error *err)
 {
+    int status = check_count(n, err);
+    if (status) return status;
     struct syi_span *spans = syi_alloc(2 * n * sizeof *spans, err); /* inputs, then targets */
     int32_t *counts = syi_alloc(n * sizeof *counts, err);
-    int status = spans && counts ? SY_OK : SY_ENOMEM;
+    status = spans && counts ? SY_OK : SY_ENOMEM;
     for (size_t i = 0; !status && i < n; i++) {
         spans[i] = syi_api_span(&pairs[i].input);
         spans[n + i] = syi_api_span(&pairs[i].target);

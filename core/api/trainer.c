@@ -21,11 +21,17 @@
 #include "train/trainer/state_leaves.h"
 #include "train/trainer/step_sums.h"
 
+/* A checkpoint; step -1: none. By its hash, for the folder may be moved away, and another run be there. */
+struct known {
+    int64_t step;
+    char weights[65]; /* SHA-256 */
+};
+
 /* A run that a trainer was opened from or has saved to. */
 struct home {
-    char *path;       /* in full */
-    int64_t newest;   /* step of its newest checkpoint that this trainer began with or saved, -1: none */
-    char weights[65]; /* SHA-256 of that one: the folder may be moved away, and another run be there */
+    char *path;          /* in full */
+    struct known newest; /* of those that this trainer began with or saved */
+    struct known tried;  /* of a save that failed: it may be there all the same */
 };
 
 struct sy_trainer {
@@ -129,14 +135,15 @@ static int take_home(struct sy_trainer *t, const char *path, struct home **home,
         return SY_OK;
     }
     *home = &t->home[t->n_homes++];
-    **home = (struct home){.path = full, .newest = -1};
+    **home = (struct home){.path = full, .newest = {.step = -1}, .tried = {.step = -1}};
     return SY_OK;
 }
 
-static void set_newest(struct home *home, const struct syi_checkpoint_meta *meta)
+static struct known known_of(const struct syi_checkpoint_meta *meta)
 {
-    home->newest = meta->step;
-    memcpy(home->weights, meta->params_sha256, sizeof home->weights);
+    struct known known = {.step = meta->step};
+    memcpy(known.weights, meta->params_sha256, sizeof known.weights);
+    return known;
 }
 
 static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct sy_error *err)
@@ -149,7 +156,7 @@ static int go_on(struct sy_trainer *t, const struct syi_api_place *place, struct
     syi_engine_params_changed(t->engine);
     t->step = t->meta.step;
     syi_step_sums_take(&t->sums, &t->config, &t->meta);
-    if (!status) set_newest(home, &t->meta);
+    if (!status) home->newest = known_of(&t->meta);
     return status;
 }
 
@@ -310,18 +317,40 @@ int sy_trainer_step(struct sy_trainer *t, const struct sy_pair *pairs, size_t n,
 
 /* ---- saving ---- */
 
-/* *is: whether the folder still holds what made it a home. */
-static int check_home(const struct home *home, int *is, struct sy_error *err)
+/* *is: whether the folder has that checkpoint. */
+static int has_checkpoint(const char *path, const struct known *known, int *is, struct sy_error *err)
 {
     struct syi_checkpoint_view view;
-    int64_t step;
-    int status = syi_checkpoint_before(home->path, home->newest < 0 ? INT64_MAX : home->newest, &step, err);
-    *is = !status && step == home->newest;
-    if (!*is || step < 0) return status;
-    status = syi_checkpoint_view_open(home->path, step, &view, err);
-    *is = !status && !strcmp(view.meta.params_sha256, home->weights);
+    int status = syi_checkpoint_view_open(path, known->step, &view, err);
+    *is = !status && !strcmp(view.meta.params_sha256, known->weights);
     syi_checkpoint_view_close(&view);
     return status;
+}
+
+/* A save that failed may have given its checkpoint its name. Looked for when the next one begins: that one may have failed
+ * for want of memory, which a look takes, too. */
+static int look_for_tried(struct home *home, struct sy_error *err)
+{
+    struct sy_error why = {0};
+    int is;
+    if (home->tried.step < 0) return SY_OK;
+    int status = has_checkpoint(home->path, &home->tried, &is, &why);
+    if (status && status != SY_ENOENT) return syi_error(err, status, "%s", why.text);
+    if (is) home->newest = home->tried;
+    home->tried.step = -1;
+    return SY_OK;
+}
+
+/* *is: whether the folder still holds what made it a home. */
+static int check_home(struct home *home, int *is, struct sy_error *err)
+{
+    int64_t step = -1;
+    int status = look_for_tried(home, err);
+    if (!status)
+        status = syi_checkpoint_before(home->path, home->newest.step < 0 ? INT64_MAX : home->newest.step,
+                                       &step, err);
+    *is = !status && step == home->newest.step;
+    return *is && step >= 0 ? has_checkpoint(home->path, &home->newest, is, err) : status;
 }
 
 /* Nothing is written over another run, nor over checkpoints that nobody knows the run of. */
@@ -334,21 +363,23 @@ static int check_folder(const struct sy_trainer *t, const char *path, struct sy_
     if (stat(path, &info) && errno == ENOENT) return SY_OK;
     int status = full_path(path, &full, err);
     if (status) return status;
-    const struct home *home = find_home(t, full);
+    struct home *home = find_home(t, full);
     syi_free(full);
     status = syi_checkpoint_latest(path, &latest, err);
     if (!status && home) status = check_home(home, &is_home, err);
-    if (status || (is_home && latest <= home->newest)) return status;
+    if (status || (is_home && latest <= home->newest.step)) return status;
     if (is_home)
         return syi_error(err, SY_EEXIST,
                          "%s has a checkpoint of step %" PRId64
                          ", but this training knows it up to step %" PRId64 ": save to a new folder",
-                         path, latest, home->newest);
-    if (!syi_run_dir_exists(path) && latest < 0) return SY_OK;
-    return syi_error(err, SY_EEXIST, "%s holds another run: save to a new folder", path);
+                         path, latest, home->newest.step);
+    if (syi_run_dir_exists(path) || latest >= 0)
+        return syi_error(err, SY_EEXIST, "%s holds another run: save to a new folder", path);
+    if (home) home->newest.step = -1; /* what was there is gone */
+    return SY_OK;
 }
 
-static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+static int write_checkpoint(struct sy_trainer *t, struct home *home, struct sy_error *err)
 {
     struct sy_error failure = {0};
     int64_t kept[SYI_ACTIONS_KEPT];
@@ -365,9 +396,10 @@ static int write_checkpoint(struct sy_trainer *t, const struct syi_run_dir *dir,
         meta.examples = INT64_MAX;
     syi_step_sums_put(&t->sums, &t->config, &meta);
     syi_state_leaves_set(&t->state, t->step, syi_schedule_value(&t->schedule, t->step));
-    int status = syi_checkpoint_save(dir->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta,
+    int status = syi_checkpoint_save(home->path, syi_engine_session(t->engine), t->alone.rank.comm, &meta,
                                      &saving, &failure, err);
     if (!status && failure.code) status = syi_error(err, failure.code, "%s", failure.text);
+    *(status ? &home->tried : &home->newest) = known_of(&meta);
     if (!status) t->meta = meta;
     return status;
 }
@@ -391,26 +423,16 @@ static int keep_vocabularies(const struct sy_trainer *t, const struct syi_run_di
     return SY_OK;
 }
 
-static int write_run(struct sy_trainer *t, const struct syi_run_dir *dir, struct sy_error *err)
+static int write_run(struct sy_trainer *t, struct home *home, const struct syi_run_dir *dir,
+                     struct sy_error *err)
 {
     int status = keep_vocabularies(t, dir, err);
     if (!status) status = syi_checkpoint_clean(dir->path, err);
     if (!status) status = syi_run_dir_write_config(dir, &t->config, err);
     if (!status && t->init.notes.length) status = syi_init_report_write(&t->init, dir, err);
-    if (!status) status = syi_engine_average(t->engine, err);
-    if (!status) status = write_checkpoint(t, dir, err);
+    if (!status) status = write_checkpoint(t, home, err);
     return status ? status
                   : syi_run_dir_status(dir, t->step < t->config.train.steps ? "stopped" : "done", err);
-}
-
-/* A save that failed may have given its checkpoint its name all the same, or have begun a run without any. */
-static void look_for_newest(struct home *home)
-{
-    struct syi_checkpoint_view view;
-    int status = syi_checkpoint_view_open(home->path, SYI_CHECKPOINT_LATEST, &view, NULL);
-    if (!status) set_newest(home, &view.meta);
-    if (status == SY_ENOENT) home->newest = -1;
-    syi_checkpoint_view_close(&view);
 }
 
 /* After a failure, too, the trainer may try again in a folder where it began a run; what has no run.conf yet is anybody's. */
@@ -420,11 +442,7 @@ static int save_in(struct sy_trainer *t, const struct syi_run_dir *dir, struct s
     size_t before = t->n_homes;
     int status = take_home(t, dir->path, &home, err);
     if (status) return status;
-    status = write_run(t, dir, err);
-    if (status)
-        look_for_newest(home);
-    else
-        set_newest(home, &t->meta);
+    status = write_run(t, home, dir, err);
     if (!syi_run_dir_exists(dir->path) && t->n_homes > before) syi_free(t->home[--t->n_homes].path);
     return status;
 }
@@ -438,7 +456,8 @@ static int save(struct sy_trainer *t, const char *path, struct sy_error *err)
                          "not saved",
                          t->step);
     if (!path || !*path) return syi_error(err, SY_EINVAL, "no path: give a folder for the run");
-    int status = check_folder(t, path, err);
+    int status = syi_engine_average(t->engine, err); /* which refuses what a failed update left */
+    if (!status) status = check_folder(t, path, err);
     if (!status) status = syi_run_dir_open(path, NULL, &dir, err);
     if (status) return status;
     status = check_folder(t, path, err); /* before the lock was ours another one may have saved there */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log: lines go to one sink that the program sets, and nowhere before. Lines longer than the buffer are
- * cut. */
+ * cut; one that would be several, by words of a plugin or a name of a file, is made one. */
 #include "config.h"
 
 #include <pthread.h>
@@ -28,6 +28,7 @@ void syi_log(enum sy_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    syi_keep_one_line(line);
     pthread_mutex_lock(&sink.mutex);
     if (sink.fn) sink.fn(sink.arg, level, line);
     pthread_mutex_unlock(&sink.mutex);

@@ -128,6 +128,7 @@ static int open_context(struct syi_backend *backend, const struct sy_backend_opt
         backend->plugin.desc.open(&backend->host, options ? options : none, &backend->context,
                                   &backend->features, backend->description, sizeof(backend->description));
     backend->description[sizeof(backend->description) - 1] = '\0';
+    syi_keep_one_line(backend->description);
     return status == SY_OK ? SY_OK : syi_backend_error(backend, status, "cannot be opened", err);
 }
 
@@ -238,6 +239,7 @@ static void list_one(void *arg, const char *name, const char *path, const struct
         backend->plugin.desc.name = desc->name; /* for lines it logs */
         int status = desc->probe(&backend->host, &info.score, text, sizeof(text));
         text[sizeof(text) - 1] = '\0';
+        syi_keep_one_line(text);
         if (status != SY_OK) syi_backend_error(backend, status, "cannot be probed", &failed);
     }
     if (failed.code) info.refused = failed.text;

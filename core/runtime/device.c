@@ -27,6 +27,7 @@ int syi_device_take(struct syi_session *session, struct sy_error *err)
     uint64_t bytes = syi_device_bytes(session);
     void *memory = NULL;
     int status = session->device->alloc(backend->context, bytes ? bytes : 1, &memory);
+    if (!status && !memory) status = SY_EBACKEND; /* it says that there is memory, but gave none */
     if (status) return syi_backend_error(backend, status, "device memory of the plan", err);
     uint8_t *next = session->device_arena = memory;
     for (size_t i = 0; i < SYI_COUNT(held) - !session->links; i++) {

@@ -229,7 +229,8 @@ struct sy_step {
     int updated;
 };
 /* One step on n pairs, 1 to data.batch_size of the run file. SY_EINVAL names a pair that is too long; nothing is done then.
- * step may be NULL. */
+ * Where a backend fails while it changes the weights, they are of no step: further steps and saves are SY_EBACKEND. step may
+ * be NULL. */
 SY_API int sy_trainer_step(struct sy_trainer *trainer, const struct sy_pair *pairs, size_t n,
                            struct sy_step *step, struct sy_error *err);
 /* Saves a checkpoint with all that the command needs (predict, eval, train --resume) to run_dir: a new folder, or a run

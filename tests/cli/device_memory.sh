@@ -126,6 +126,7 @@ fails() {
         [ ! -d "$step" ] || cmp "$step/state.safetensors" "near/checkpoints/${step##*/}/state.safetensors" || fail "$run: $step"
     done
 }
+fails nothing 'nothing 1' 'device memory of the plan'
 fails kernel 'run 400' 'grad_[a-z]*: op [0-9]* .*(recorded at'
 SY_FAR_GRAPHS=0 fails plain 'sync 40' '[a-z_]*: waiting for the device and its outputs' --set checkpoint.background=false
 grep -qx 'replays 0 of 0' report || fail "graphs where the device has none: $(cat report)"

@@ -4,7 +4,7 @@
  * next sync or copy, so a host that does not wait finds old numbers. Float32 only.
  *
  * SY_FAR_BYTES: the memory of a context. SY_FAR_GRAPHS=0: no graphs. SY_FAR_FAULT: "run 3", "sync 3", "copy 3" (that is
- * queued), "move 3" (that is not), "capture 3" or "alloc 3": the third such call fails. SY_FAR_REPORT: a file for what was replayed and what the host
+ * queued), "move 3" (that is not), "capture 3" or "alloc 3": the third such call fails; "nothing 1" gives no memory and says that it did. SY_FAR_REPORT: a file for what was replayed and what the host
  * has not given back when the process ends. */
 #include "config.h"
 
@@ -137,6 +137,7 @@ static int far_alloc(void *context, uint64_t bytes, void **memory)
     uint64_t whole = (bytes + 4095) / 4096 * 4096;
     int i = 0;
     if (fails(far, "alloc") || whole > far->left) return SY_ENOMEM;
+    if (fails(far, "nothing")) return SY_OK;
     void *taken = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (taken == MAP_FAILED) return SY_ENOMEM;
     memset(taken, 0xa5, whole);

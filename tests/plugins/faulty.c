@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A backend that works until it fails: the kernels of the CPU backend, whose library SY_FAULT_CPU names, but the
  * one for `embed` counts its calls. SY_FAULT is open, prepare or run, and "prepare 3" the third time that it is
- * called; "poison 125" is no failure: what is embedded together with that id is not a number. "less" is none either: the ops that
+ * called; "update 2" is the second `map` that writes a weight with its optimizer's state; "poison 125" is no failure: what is embedded together with that id is not a number. "less" is none either: the ops that
  * a backend may do without are left out. Without it nothing fails. What the host has not given back when the process ends, contexts
  * and plans, is written into the file SY_FAULT_LEFT. */
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ enum { MOST_KERNELS = 2048 };
 
 static const struct sy_backend_desc *cpu;
 static struct sy_kernel kernels[MOST_KERNELS];
-static sy_kernel_fn embed; /* of the CPU backend */
+static sy_kernel_fn embed, map; /* of the CPU backend */
 static atomic_long contexts, plans;
 static const struct sy_host *any_host;
 
@@ -54,6 +54,14 @@ static int run(void *context, const struct sy_call *call)
         if (!status && is_poisoned(call)) *(float *)call->out[0].data = NAN;
         return status;
     }
+    call->host->error(call->host->arg, "the device fell off the bus");
+    return SY_EIO;
+}
+
+static int run_map(void *context, const struct sy_call *call)
+{
+    int moves_weight = call->n_out > 2 && call->out[0].dim[0] > 1;
+    if (!moves_weight || !fails("update")) return map(context, call);
     call->host->error(call->host->arg, "the device fell off the bus");
     return SY_EIO;
 }
@@ -115,7 +123,7 @@ static int is_left_out(const struct sy_kernel *kernel)
     return kernel->op == SY_OP_MAP_SUMS || kernel->op == SY_OP_ADD_RMS_NORM;
 }
 
-/* The plain kernel for `embed` becomes ours, faster ones are left out. */
+/* The plain kernels for `embed` and `map` become ours, faster ones are left out. */
 __attribute__((constructor)) static void take_kernels(void)
 {
     const char *path = getenv("SY_FAULT_CPU");
@@ -123,9 +131,13 @@ __attribute__((constructor)) static void take_kernels(void)
     cpu = library ? dlsym(library, "sy_backend_cpu") : NULL;
     for (uint64_t i = 0; cpu && i < cpu->n_kernels && sy_backend_faulty.n_kernels < MOST_KERNELS; i++) {
         struct sy_kernel kernel = cpu->kernels[i];
-        int ours = kernel.op == SY_OP_EMBED && kernel.in_dtype == SY_F32 && kernel.out_dtype == SY_F32;
+        int ours = (kernel.op == SY_OP_EMBED || kernel.op == SY_OP_MAP) && kernel.in_dtype == SY_F32 &&
+                   kernel.out_dtype == SY_F32;
         if ((ours && kernel.needs) || is_left_out(&kernel)) continue;
-        if (ours) {
+        if (ours && kernel.op == SY_OP_MAP) {
+            map = kernel.run;
+            kernel.run = run_map;
+        } else if (ours) {
             embed = kernel.run;
             kernel.run = run;
             kernel.prepare = prepare;

@@ -110,10 +110,11 @@ static int good_open(const struct sy_host *host, const struct sy_backend_option 
         host->error(host->arg, "an echo");
         return 12345; /* no status of the host */
     }
-    host->log(host->arg, 77, "opened");
+    host->log(host->arg, 77, "opened\nand more");
     *context = (void *)host;
     *features = 3;
     memset(description, 'x', description_bytes); /* no NUL at the end */
+    description[5] = '\n';
     return SY_OK;
 }
 
@@ -122,6 +123,7 @@ static int long_probe(const struct sy_host *host, int *score, char *text, size_t
     (void)host;
     *score = 42;
     memset(text, 'y', text_bytes);
+    text[5] = '\n';
     return SY_OK;
 }
 

@@ -13,14 +13,16 @@ static struct small_run run;
 static struct {
     atomic_long pieces, takes, largest; /* largest: bytes of a piece */
     long fails;                         /* which of the takes does, 0: none */
+    int lasts;                          /* 1: and those after it */
 } memory;
 
 static void *take(void *arg, size_t bytes, size_t alignment)
 {
     void *piece = NULL;
     cr_assert_eq(arg, &memory);
-    if (atomic_fetch_add(&memory.takes, 1) + 1 == memory.fails || posix_memalign(&piece, alignment, bytes))
-        return NULL;
+    long number = atomic_fetch_add(&memory.takes, 1) + 1;
+    if (number == memory.fails || (memory.lasts && number > memory.fails)) return NULL;
+    if (posix_memalign(&piece, alignment, bytes)) return NULL;
     atomic_fetch_add(&memory.pieces, 1);
     if (memory.largest < (long)bytes) memory.largest = (long)bytes;
     return piece;
@@ -212,6 +214,49 @@ Test(api_memory, saving)
         sy_model_close(model);
     }
     cr_expect_gt(n, 10);
+    sy_trainer_close(trainer);
+}
+
+/* The same of a new folder, which is nobody else's run. */
+Test(api_memory, saving_to_a_new_folder)
+{
+    char dir[80];
+    struct sy_trainer *trainer;
+    int n = 0, again = 1;
+    cr_assert_eq(sy_trainer_open(run.dir, NULL, &trainer, NULL), SY_OK);
+    for (memory.fails = 1; again && memory.fails < 20; memory.fails++, n++) {
+        struct sy_error err = {0};
+        snprintf(dir, sizeof dir, "%s/new-%d", run.folder, n);
+        memory.takes = 0;
+        int status = sy_trainer_save(trainer, dir, &err);
+        again = ran_short(status, &err);
+        memory.takes = memory.fails;
+        cr_expect(!status || !sy_trainer_save(trainer, dir, &(struct sy_error){0}));
+    }
+    cr_expect_gt(n, 10);
+    sy_trainer_close(trainer);
+}
+
+/* Memory that stays short, to the end of a call that has just given its checkpoint its name: the folder may be tried again. */
+Test(api_memory, saving_while_it_stays_short)
+{
+    char dir[80];
+    struct sy_trainer *trainer;
+    cr_assert_eq(sy_trainer_open(run.dir, NULL, &trainer, NULL), SY_OK);
+    snprintf(dir, sizeof dir, "%s/new", run.folder);
+    memory.takes = 0;
+    cr_assert_eq(sy_trainer_save(trainer, dir, NULL), SY_OK);
+    long most = memory.takes;
+    for (memory.fails = most - 9; memory.fails <= most; memory.fails++) {
+        struct sy_error err = {0}, again = {0};
+        snprintf(dir, sizeof dir, "%s/new-%ld", run.folder, memory.fails);
+        memory.takes = 0;
+        memory.lasts = 1;
+        ran_short(sy_trainer_save(trainer, dir, &err), &err);
+        memory.lasts = 0;
+        cr_expect_eq(sy_trainer_save(trainer, dir, &again), SY_OK, "allocation %ld of %ld: %s", memory.fails,
+                     most, again.text);
+    }
     sy_trainer_close(trainer);
 }
 

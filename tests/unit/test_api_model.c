@@ -501,6 +501,19 @@ Test(api_model, refused_calls)
         expect_unanswered(model, (struct sy_predict_options){.method = method, .top_k = 5}, "top_k is of");
         expect_unanswered(model, (struct sy_predict_options){.method = method, .top_p = 0.5}, "top_p is of");
     }
+    const size_t many[] = {SIZE_MAX, SIZE_MAX / 8 + 2,
+                           (size_t)INT32_MAX + 1}; /* the second is few bytes, modulo 2^64 */
+    for (int i = 0; i < 3; i++) {
+        struct sy_error err[3] = {{0}};
+        struct sy_answers *answers;
+        int64_t tokens;
+        double score;
+        expect_refused(sy_predict(model, NULL, run.text, many[i], &answers, err), err, SY_EINVAL, "too many");
+        expect_refused(sy_score(model, run.pair, many[i], &score, NULL, err + 1), err + 1, SY_EINVAL,
+                       "too many");
+        expect_refused(sy_encode(model, run.text, many[i], &tokens, NULL, 0, err + 2), err + 2, SY_EINVAL,
+                       "too many");
+    }
     struct sy_predict_options ones = {.bytes = sizeof ones, .method = SY_GREEDY, .beams = 1, .outputs = 1};
     sy_answers_free(answers_of(model, &ones, run.text, 1));
     struct sy_predict_options draws = {.bytes = sizeof draws, .temperature = 1, .top_k = 5};

@@ -380,6 +380,31 @@ Test(api_trainer, saves_again_after_a_failure)
     sy_trainer_close(trainer);
 }
 
+/* A backend that fails between two weights leaves some that were moved and some that were not. */
+Test(api_trainer, an_update_that_breaks_off)
+{
+    char target[1024], path[1024];
+    struct sy_open_options options = {.bytes = sizeof options, .backend = "faulty"};
+    struct sy_error err = {0}, again = {0}, unsaved = {0};
+    const char *plugins = getenv("SY_TEST_PLUGINS"), *usual = getenv("SWITCHYARD_BACKEND_PATH");
+    if (!plugins || !*plugins) cr_skip_test("this build has no shared libraries, so no plugins");
+    snprintf(target, sizeof target, "%s/faulty.so", plugins);
+    snprintf(path, sizeof path, "%s/switchyard-faulty.so", run.folder);
+    cr_assert_eq(symlink(target, path), 0);
+    snprintf(path, sizeof path, "%.*s/switchyard-cpu.so", (int)strcspn(usual, ":"), usual);
+    setenv("SY_FAULT_CPU", path, 1);
+    setenv("SWITCHYARD_BACKEND_PATH", run.folder, 1);
+    struct sy_trainer *trainer = open_trainer(run.file, &options);
+    train(trainer, 1);
+    setenv("SY_FAULT", "update 2", 1);
+    cr_expect_eq(sy_trainer_step(trainer, run.pair, SMALL_PAIRS, NULL, &err), SY_EIO, "%s", err.text);
+    cr_expect_eq(sy_trainer_step(trainer, run.pair, SMALL_PAIRS, NULL, &again), SY_EBACKEND);
+    cr_expect_eq(sy_trainer_save(trainer, run.dir, &unsaved), SY_EBACKEND);
+    cr_expect(strstr(unsaved.text, "they are of no step"), "%s", unsaved.text);
+    cr_expect_neq(access(run.dir, F_OK), 0);
+    sy_trainer_close(trainer);
+}
+
 /* All of them are its own, however often it goes from one to the other; what others add to one is not. */
 Test(api_trainer, saves_to_several_folders)
 {

@@ -232,8 +232,9 @@ Test(plugin, a_good_one_is_opened_and_its_kernels_chosen)
     sy_log_set(keep_line, lines);
     struct syi_backend *backend = open_plugin("good", NULL);
     sy_log_set(NULL, NULL);
-    cr_expect(strstr(lines, "backend good: opened") != NULL);
+    cr_expect(strstr(lines, "backend good: opened?and more") != NULL, "%s", lines);
     cr_expect_eq(strlen(backend->description), sizeof(backend->description) - 1);
+    cr_expect_null(strchr(backend->description, '\n'));
     /* needs 4 is not there, needs 2 comes before plain */
     const struct sy_kernel *kernel = syi_backend_find(backend, SY_OP_MATMUL, SY_F32, SY_F32);
     cr_assert_not_null(kernel);
@@ -357,6 +358,7 @@ static void note(void *arg, const struct syi_backend_info *info)
         listed->good++;
         cr_expect_eq(info->score, 42);
         cr_expect_eq(strlen(info->text), 255);
+        cr_expect_null(strchr(info->text, '\n'));
         cr_expect_str_eq(info->version, "1.2");
         cr_expect_str_eq(info->build, "tests");
         cr_expect(info->abi_major == SY_ABI_MAJOR && info->abi_minor == SY_ABI_MINOR);

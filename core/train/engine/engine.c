@@ -88,17 +88,31 @@ int syi_engine_init(struct syi_engine *e, uint64_t seed, struct sy_error *err)
         begin_as(e, SYI_ROLE_AVERAGE, param, seed);
         begin_as(e, SYI_ROLE_ITERATE, param, seed);
     }
-    e->averaged = 0;
+    e->averaged = e->torn = 0;
     syi_engine_weights_written(e);
     return syi_session_upload(e->session, SYI_PERSIST, err);
 }
 
+/* Runs a program that writes weights where they lie. */
+static int move_weights(struct syi_engine *e, int program, struct sy_error *err)
+{
+    int status = syi_session_run(e->session, program, err);
+    if (status) e->torn = 1;
+    return status;
+}
+
+/* Before anything that takes the weights for those of a step. */
 static int exchange(struct syi_engine *e, int averaged, struct sy_error *err)
 {
+    if (e->torn)
+        return syi_error(
+            err, SY_EBACKEND,
+            "the backend failed while it changed the weights, so they are of no step: go on from the "
+            "last checkpoint");
     if (e->exchanging < 0 || e->averaged == averaged) return SY_OK;
     e->averaged = averaged;
     syi_engine_weights_written(e);
-    return syi_session_run(e->session, e->exchanging, err);
+    return move_weights(e, e->exchanging, err);
 }
 
 int syi_engine_average(struct syi_engine *e, struct sy_error *err)
@@ -109,6 +123,7 @@ int syi_engine_average(struct syi_engine *e, struct sy_error *err)
 void syi_engine_params_changed(struct syi_engine *e)
 {
     e->averaged = 1;
+    e->torn = 0;
     syi_engine_weights_written(e);
 }
 
@@ -315,7 +330,7 @@ int syi_engine_step(struct syi_engine *e, const struct syi_batch *batch, int64_t
     put_directions(e);
     e->stale = 1;
     r.weighed = syi_engine_weighs(e, step);
-    status = syi_session_run(e->session, r.weighed ? e->weighing : e->update, err);
+    status = move_weights(e, r.weighed ? e->weighing : e->update, err);
     if (status) return status;
     finish_result(e, batch, &norms, &r);
     if (r.weighed) syi_engine_weight_totals(e, r.weights);

@@ -48,6 +48,7 @@ struct syi_engine {
     int averaged;                  /* 1: parameters are their averages now */
     int stale;                     /* 1: parameters have changed since program weights ran */
     int stale_kept;                /* 1: and not by the update, which makes the copies that training reads */
+    int torn;                      /* 1: a program that moves weights broke off: they are of no step */
     double rate_factor;            /* of all learning rates */
     int64_t train_rows, eval_rows; /* of a run of a program, over all ranks */
     int64_t groups;                /* routing groups of a microbatch, the most of any bucket */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -50,10 +51,9 @@ int syi_run_dir_make(const char *run_name, char *path, size_t bytes, struct sy_e
 int syi_run_dir_exists(const char *path)
 {
     struct stat info;
-    char *file = file_in(path, "run.conf", NULL);
-    int missing = file && stat(file, &info) && (errno == ENOENT || errno == ENOTDIR);
-    syi_free(file);
-    return !missing;
+    char file[PATH_MAX]; /* no memory that could be short and make a run of a new folder */
+    int length = snprintf(file, sizeof file, "%s/run.conf", path);
+    return length >= PATH_MAX || !stat(file, &info) || (errno != ENOENT && errno != ENOTDIR);
 }
 
 /* ---- open and close ---- */
