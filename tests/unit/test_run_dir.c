@@ -616,11 +616,17 @@ Test(run_dir, a_move_sets_what_changes_no_numbers)
     static const struct {
         const char *backend, *set;
         int status;
-    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK}, {"", "memory.budget=1GiB", SY_OK},
-                 {"", "device.index=1", SY_OK},          {"null", "device.index=1", SY_EINVAL},
-                 {"", "cpu.threads=2", SY_EINVAL},       {"", "model.d_model=8", SY_EINVAL},
-                 {"", "cpu.variant=quantum", SY_EINVAL}, {"", "cpu", SY_EINVAL},
-                 {"", "mesh.data=2", SY_EINVAL},         {"", "cuda.tf32=maybe", SY_EINVAL}};
+    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK},
+                 {"", "memory.budget=1GiB", SY_OK},
+                 {"", "device.index=1", SY_OK},
+                 {"null", "device.index=1", SY_EINVAL},
+                 {"", "cpu.threads=2", SY_EINVAL},
+                 {"", "model.d_model=8", SY_EINVAL},
+                 {"", "cpu.threads =2", SY_EINVAL},
+                 {"", "cpu.variant=quantum", SY_EINVAL},
+                 {"", "cpu", SY_EINVAL},
+                 {"", "mesh.data=2", SY_EINVAL},
+                 {"", "cuda.tf32=maybe", SY_EINVAL}};
     static struct syi_config config;
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct syi_move move = {.n_sets = 1};
