@@ -89,7 +89,7 @@ static void begin_save(struct syi_trainer *t, int background)
                                            .keep_every = t->config->checkpoint.keep_every,
                                            .besides = kept,
                                            .n_besides = syi_actions_kept(&t->actions, kept),
-                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
+                                           .leaves = syi_state_leaves_written(&t->state, t->config),
                                            .written = before_the_name,
                                            .arg = t};
     choose_turn(t, &saving);
