@@ -46,7 +46,7 @@ struct sy_trainer {
     int n_buckets;
     struct syi_batch batch;
     struct syi_init_report init;     /* of a run that begins */
-    struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x; else none */
+    struct syi_state_leaves state;   /* of checkpoints under run.compat = t5x */
     struct syi_checkpoint_meta meta; /* of the checkpoint that it began with or saved last */
     struct syi_step_sums sums;       /* for metrics of a training that goes on from such a checkpoint */
     int64_t step;                    /* done */
@@ -99,8 +99,7 @@ static int make_engine(struct sy_trainer *t, struct sy_error *err)
     if (status) return syi_error(err, status, "train.lr_factors: %s", reason);
     status = read_vocabularies(t, err);
     if (!status) status = syi_engine_new(&t->config, &t->alone.rank, SYI_USE_TRAIN, 0, &t->engine, err);
-    if (!status && t->config.run.compat == SYI_COMPAT_T5X)
-        status = syi_state_leaves_make(&t->state, t->engine, err);
+    if (!status) status = syi_state_leaves_make(&t->state, t->engine, err);
     return status ? status : syi_train_batch_create(&t->config, &t->batch, err);
 }
 
@@ -387,7 +386,7 @@ static int write_checkpoint(struct sy_trainer *t, struct home *home, struct sy_e
                                            .keep_every = t->config.checkpoint.keep_every,
                                            .besides = kept,
                                            .n_besides = syi_actions_kept_in(&t->meta, &t->config, kept),
-                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL};
+                                           .leaves = syi_state_leaves_written(&t->state, &t->config)};
     struct syi_checkpoint_meta meta = t->meta;
     int64_t examples;
     meta.step = t->step;

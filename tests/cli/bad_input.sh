@@ -95,6 +95,9 @@ wrong 1 'checkpoint of another model' "$program" predict good --set model.d_mode
 cp -R good other
 sed 's/^d_ff = .*/d_ff = 32/' good/run.conf >other/run.conf
 wrong 1 'checkpoint of another model: target/.* has shape' tiny other --resume $good --set model.d_ff=32
+exits 0 tiny root --set train.steps=1 --set optimizer.name=rmsprop
+exits 1 tiny root --resume --set train.steps=1 --set optimizer.name=rmsprop --set optimizer.centered=true
+says err 'checkpoint of another optimizer: it lacks state/.*, which the run file.s optimizer has'
 
 # damage RUN STEP FILE: overwrites bytes in the middle of a file of the checkpoint.
 damage() {

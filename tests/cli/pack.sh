@@ -149,6 +149,8 @@ exits 1 "$program" predict int8.sy --checkpoint 30
 says err 'is a packed model of step 60'
 exits 1 "$program" pack int8.sy -o again.sy
 says err 'is a packed model, which holds no checkpoint'
+exits 1 "$program" ckpt list int8.sy
+says err 'is a packed model, which holds no checkpoint'
 
 # ---- what pack refuses, and nothing is left ----
 exits 1 "$program" pack elsewhere -o int8.sy

@@ -56,4 +56,13 @@ run plain --set optimizer.name=adam
 header plain/checkpoints/4/state.safetensors >plain.header
 grep -q '"state/param_states/0/mu/' plain.header || fail "plain: no state: $(head -3 plain.header)"
 grep -q 'state/step' plain.header && fail "plain: leaves of T5X without run.compat"
+
+# A run that has its leaves goes on without run.compat, and so does another that takes its state; from then on state has our
+# tensors alone.
+run taken --set optimizer.name=adam --set train.init_from=adam --set train.init_state=true --set train.steps=6
+run adam --set optimizer.name=adam --resume --set run.compat=none --set train.steps=6
+[ "$(hash_in adam.out)" = "$(hash_in taken.out)" ] || fail "the state of a T5X-compatible run is another one when resumed"
+header adam/checkpoints/6/state.safetensors >adam.header
+cmp -s adam.header plain.header || fail "after run.compat: state has $(head -3 adam.header)"
+exits 0 "$program" replay adam --step 5
 finish

@@ -306,6 +306,18 @@ Test(checkpoint_damage, an_edited_meta_json)
     check_refused(a_visit(LOAD, 1, 1, 1, 6), SY_EFORMAT, "\"best_metric\" is missing or malformed");
 }
 
+/* Earlier versions wrote it when a run went on with smaller batches: the weights are as good as ever. */
+Test(checkpoint_damage, a_row_position_behind_the_examples)
+{
+    save(1, 1, 1, 6);
+    edit("6/meta.json", "\"examples\":42", "\"examples\":42,\"packed_row\":43,\"packed_window\":3");
+    struct syi_checkpoint_meta meta = load(LOAD, 1, 1, 1, 6, 6);
+    cr_expect(!meta.rows.row && !meta.rows.window);
+    edit("6/meta.json", "\"packed_row\":43", "\"packed_row\":42");
+    meta = load(LOAD, 1, 1, 1, 6, 6);
+    cr_expect(meta.rows.row == 42 && meta.rows.window == 3);
+}
+
 Test(checkpoint_damage, files_cut_short_or_missing)
 {
     save(1, 1, 1, 6);

@@ -75,6 +75,34 @@ static void check_taken(const char *words)
     cr_expect_neq(access(lock, F_OK), 0, "the lock was removed");
 }
 
+static void put_file(const char *name, const char *text)
+{
+    char file[160];
+    snprintf(file, sizeof file, "%s/%s", path, name);
+    cr_assert_eq(syi_make_folders(path, NULL), SY_OK);
+    cr_assert_eq(syi_file_write(file, text, strlen(text), NULL), SY_OK);
+}
+
+Test(run_dir, no_file_of_the_users_is_written_over)
+{
+    static const char *const names[] = {"status", "init.txt", "move.answer"};
+    static const char *const ours[] = {"failed\n", "init: 2 of 3\n", "id x\n"};
+    for (size_t i = 0; i < SYI_COUNT(names); i++) {
+        struct syi_run_dir dir;
+        struct sy_error err = {0};
+        put_file(names[i], "mine\n");
+        cr_expect_eq(syi_run_dir_open(path, &briefly, &dir, &err), SY_EEXIST);
+        cr_expect(strstr(err.text, names[i]) != NULL, "%s", err.text);
+        cr_expect_neq(access(lock, F_OK), 0, "a lock is left");
+        check_file(names[i], "mine\n");
+        put_file(names[i], ours[i]); /* of an attempt that did not come to its run.conf */
+        check_taken(NULL);
+    }
+    put_file("run.conf", "");
+    put_file("status", "mine\n"); /* of a run, whatever has become of it */
+    check_taken(NULL);
+}
+
 Test(run_dir, holds_what_was_written)
 {
     struct syi_run_dir dir;
@@ -616,11 +644,17 @@ Test(run_dir, a_move_sets_what_changes_no_numbers)
     static const struct {
         const char *backend, *set;
         int status;
-    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK}, {"", "memory.budget=1GiB", SY_OK},
-                 {"", "device.index=1", SY_OK},          {"null", "device.index=1", SY_EINVAL},
-                 {"", "cpu.threads=2", SY_EINVAL},       {"", "model.d_model=8", SY_EINVAL},
-                 {"", "cpu.variant=quantum", SY_EINVAL}, {"", "cpu", SY_EINVAL},
-                 {"", "mesh.data=2", SY_EINVAL},         {"", "cuda.tf32=maybe", SY_EINVAL}};
+    } cases[] = {{"cpu", "cpu.variant=portable", SY_OK},
+                 {"", "memory.budget=1GiB", SY_OK},
+                 {"", "device.index=1", SY_OK},
+                 {"null", "device.index=1", SY_EINVAL},
+                 {"", "cpu.threads=2", SY_EINVAL},
+                 {"", "model.d_model=8", SY_EINVAL},
+                 {"", "cpu.threads =2", SY_EINVAL},
+                 {"", "cpu.variant=quantum", SY_EINVAL},
+                 {"", "cpu", SY_EINVAL},
+                 {"", "mesh.data=2", SY_EINVAL},
+                 {"", "cuda.tf32=maybe", SY_EINVAL}};
     static struct syi_config config;
     for (size_t i = 0; i < SYI_COUNT(cases); i++) {
         struct syi_move move = {.n_sets = 1};

@@ -240,6 +240,11 @@ void syi_checkpoint_advice(const char *run_dir, int64_t step, int resumed, char 
 int syi_checkpoint_none(const char *run_dir, struct sy_error *err)
 {
     if (access(run_dir, F_OK)) return syi_error_system(err, "run directory %s", run_dir);
+    if (syi_packed_is(run_dir))
+        return syi_error(
+            err, SY_ENOENT,
+            "%s is a packed model, which holds no checkpoint: give the run directory that it was made of",
+            run_dir);
     return syi_error(err, SY_ENOENT, "%s holds no checkpoint: train first", run_dir);
 }
 
@@ -259,12 +264,6 @@ int syi_checkpoint_find(const char *run_dir, int64_t step, char **folder, struct
     }
     status = print_others(run_dir, step, others, sizeof others, err);
     if (status) return status;
-    if (syi_packed_is(run_dir))
-        return syi_error(
-            err, SY_ENOENT,
-            "%s is a packed model, which holds no checkpoint: give the run directory that it was "
-            "made of",
-            run_dir);
     if (!others[0]) return syi_checkpoint_none(run_dir, err);
     return syi_error(err, SY_ENOENT, "%s holds no checkpoint of step %" PRId64 "; there are: %s", run_dir,
                      step, others);

@@ -368,6 +368,15 @@ static void read_format_1(struct reader *r, struct syi_checkpoint_meta *meta)
     r->object = 0;
 }
 
+/* Where to begin looking. Earlier versions kept the place of a run that went on with smaller batches, which is behind the
+ * rows of its next step and says nothing of them. */
+static void read_rows(struct reader *r, struct syi_checkpoint_meta *meta)
+{
+    meta->rows.row = get_integer(r, "packed_row", 1, INT64_MAX);
+    meta->rows.window = get_integer(r, "packed_window", 1, meta->rows.row);
+    if (meta->rows.row > meta->examples) meta->rows = (struct syi_row_position){0, 0};
+}
+
 static void read_members(struct reader *r, void *into)
 {
     struct syi_checkpoint_meta *meta = into;
@@ -384,10 +393,7 @@ static void read_members(struct reader *r, void *into)
         read_holes(r, meta);
         if (has(r, "sums")) read_numbers(r, "sums", &meta->sums);
     }
-    if (has(r, "packed_row")) {
-        meta->rows.row = get_integer(r, "packed_row", 1, meta->examples);
-        meta->rows.window = get_integer(r, "packed_window", 1, meta->rows.row);
-    }
+    if (has(r, "packed_row")) read_rows(r, meta);
     get_hash(r, "params_sha256", meta->params_sha256);
     get_hash(r, "state_sha256", meta->state_sha256);
     get_file(r, "train", &meta->train);

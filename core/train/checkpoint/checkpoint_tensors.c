@@ -163,24 +163,26 @@ static int fits(const struct syi_safetensors_tensor *there, const struct syi_saf
            !memcmp(there->dims, wanted->dims, (size_t)there->rank * sizeof there->dims[0]);
 }
 
-/* there, wanted: of one name; NULL where it is missing. */
+/* there, wanted: of one name; NULL where it is missing. State that does not fit is that of an optimizer with other keys. */
 static int refuse(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
                   const struct syi_safetensors_tensor *wanted, struct sy_error *err)
 {
+    const char *name = wanted ? wanted->name : there->name,
+               *what = strncmp(name, "state/", 6) ? "model" : "optimizer";
     char has[256], wants[256];
     if (!there)
         return syi_error(err, SY_EMISMATCH,
-                         "checkpoint of another model: it lacks %s, which the run file's model has (%s)",
-                         wanted->name, file->path);
+                         "checkpoint of another %s: it lacks %s, which the run file's %s has (%s)", what,
+                         name, what, file->path);
     if (!wanted)
         return syi_error(err, SY_EMISMATCH,
-                         "checkpoint of another model: it has %s, which the run file's model lacks (%s)",
-                         there->name, file->path);
+                         "checkpoint of another %s: it has %s, which the run file's %s lacks (%s)", what,
+                         name, what, file->path);
     describe(there, has, sizeof has);
     describe(wanted, wants, sizeof wants);
     return syi_error(err, SY_EMISMATCH,
-                     "checkpoint of another model: %s has shape %s, the run file's model wants %s (%s)",
-                     there->name, has, wants, file->path);
+                     "checkpoint of another %s: %s has shape %s, the run file's %s wants %s (%s)", what, name,
+                     has, what, wants, file->path);
 }
 
 /* Both lists are in the order of their names, so the first that differs is met first. */

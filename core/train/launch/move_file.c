@@ -79,8 +79,9 @@ static void print(const struct syi_move *move, struct syi_text *text)
 static int check_key(const char *set, struct sy_error *err)
 {
     static const char *const sections[] = {"cpu.", "cuda.", "device.", "memory."};
-    int length = (int)strcspn(set, "=");
-    if (!strncmp(set, "cpu.threads=", 12))
+    static const char threads[] = "cpu.threads";
+    int length = (int)strcspn(set, " \t="); /* blanks may stand before the '=' */
+    if (length == sizeof threads - 1 && !strncmp(set, threads, sizeof threads - 1))
         return syi_error(err, SY_EINVAL,
                          "cpu.threads stays while a run goes on: stop it, then --resume with others");
     for (size_t i = 0; i < SYI_COUNT(sections); i++)

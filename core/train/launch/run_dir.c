@@ -83,6 +83,29 @@ int syi_run_dir_open_rank_log(const char *path, const char *name, FILE **log, st
     return status ? status : open_log(path, file, log, err);
 }
 
+/* Where there is no run yet, what has the name of a file that a run replaces may be the user's. */
+static int check_files(const char *path, struct sy_error *err)
+{
+    static const char *const files[][6] = {/* how what a run wrote there begins */
+                                           {"status", "running\n", "done\n", "stopped\n", "failed\n"},
+                                           {"init.txt", "init: "},
+                                           {"move.answer", "id "}};
+    int status = SY_OK;
+    for (size_t i = 0; i < SYI_COUNT(files) && !status; i++) {
+        char *file = file_in(path, files[i][0], err), begin[16];
+        if (!file) return SY_ENOMEM;
+        int ours = !syi_file_begin(file, begin, sizeof begin) || !*begin;
+        for (int k = 1; files[i][k]; k++) ours |= !strncmp(begin, files[i][k], strlen(files[i][k]));
+        if (!ours)
+            status = syi_error(err, SY_EEXIST,
+                               "%s is no file of a run, and a run would write over it: move it away, or "
+                               "choose another run directory",
+                               file);
+        syi_free(file);
+    }
+    return status;
+}
+
 int syi_run_dir_open(const char *path, const struct syi_lock_options *options, struct syi_run_dir *dir,
                      struct sy_error *err)
 {
@@ -94,6 +117,7 @@ int syi_run_dir_open(const char *path, const struct syi_lock_options *options, s
                          strlen(path), path);
     strcpy(dir->path, path);
     int status = syi_make_folders(path, err);
+    if (!status && !syi_run_dir_exists(path)) status = check_files(path, err);
     if (!status) status = syi_run_lock_take(path, options, taken_over, sizeof taken_over, err);
     if (status) return status;
     dir->locked = 1;

@@ -158,7 +158,7 @@ static int begin(struct replay *r, struct sy_error *err)
     int status = syi_checkpoint_before(r->job->run_dir, r->job->step - 1, &r->result->from, err);
     if (!status) status = take_holes(r, err);
     if (status || r->result->from < 0) return status ? status : begin_at_seed(r, err);
-    if (r->config->run.compat == SYI_COMPAT_T5X) status = syi_state_leaves_make(&state, r->engine, err);
+    status = syi_state_leaves_make(&state, r->engine, err);
     if (!status)
         status = syi_checkpoint_resume(r->job->run_dir, r->result->from, syi_engine_session(r->engine),
                                        r->rank->comm, &state.leaves, &meta, err);

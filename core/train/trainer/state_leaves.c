@@ -55,6 +55,12 @@ int syi_state_leaves_make(struct syi_state_leaves *state, struct syi_engine *eng
     return status ? syi_error(err, status, "%s", why.text) : collect(state, syi_engine_model(engine), err);
 }
 
+const struct syi_checkpoint_leaves *syi_state_leaves_written(const struct syi_state_leaves *state,
+                                                             const struct syi_config *config)
+{
+    return config->run.compat == SYI_COMPAT_T5X && state->leaves.n ? &state->leaves : NULL;
+}
+
 void syi_state_leaves_free(struct syi_state_leaves *state)
 {
     syi_free(state->of);

@@ -79,8 +79,7 @@ static int open_rank(struct syi_trainer *t, const struct training *training, str
     t->compile_seconds = -syi_seconds();
     status = syi_engine_new(t->config, t->rank, use, 0, &t->engine, err);
     t->compile_seconds += syi_seconds();
-    if (!status && t->config->run.compat == SYI_COMPAT_T5X)
-        status = syi_state_leaves_make(&t->state, t->engine, err);
+    if (!status) status = syi_state_leaves_make(&t->state, t->engine, err);
     struct syi_train_reader reader = {.rank = t->rank,
                                       .engine = t->engine,
                                       .run_dir = t->job->dir->path,

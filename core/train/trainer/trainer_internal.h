@@ -37,7 +37,7 @@ struct syi_trainer {
     struct syi_step_sums sums; /* of those since the last multiple of metrics.every */
     struct syi_actions actions;
     double compile_seconds, restore_seconds; /* that programs took to be made, weights to be there */
-    struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x; else none */
+    struct syi_state_leaves state;           /* of checkpoints under run.compat = t5x */
     int drawn;                               /* 1: weights were drawn, or taken from another run */
     struct syi_init_report init;             /* of those */
     struct syi_deadline deadline;            /* rank 0 only */

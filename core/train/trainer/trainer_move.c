@@ -36,8 +36,7 @@ static int make_side(struct syi_trainer *t, const struct syi_config *config, int
 {
     const char *folder = t->job->dir->path;
     int status = syi_engine_new(config, &side->rank, use | SYI_USE_TOGETHER, 0, &side->engine, err);
-    if (!status && t->config->run.compat == SYI_COMPAT_T5X)
-        status = syi_state_leaves_make(&side->state, side->engine, err);
+    if (!status) status = syi_state_leaves_make(&side->state, side->engine, err);
     if (!status)
         status = syi_saver_new(folder, syi_engine_session(side->engine), t->rank->comm, &side->saver, err);
     return syi_comm_agree(t->rank->comm, status, err);

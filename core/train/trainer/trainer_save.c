@@ -53,7 +53,7 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     if (__builtin_mul_overflow(batches, t->config->data.batch_size, &meta.examples))
         meta.examples = INT64_MAX;
     meta.holes = t->holes;
-    meta.rows = t->rows;
+    if (t->rows.row <= meta.examples) meta.rows = t->rows; /* else of the larger batches that it had before */
     if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
     syi_actions_put(&t->actions, &meta);
     syi_step_sums_put(&t->sums, t->config, &meta);
@@ -89,7 +89,7 @@ static void begin_save(struct syi_trainer *t, int background)
                                            .keep_every = t->config->checkpoint.keep_every,
                                            .besides = kept,
                                            .n_besides = syi_actions_kept(&t->actions, kept),
-                                           .leaves = t->state.leaves.n ? &t->state.leaves : NULL,
+                                           .leaves = syi_state_leaves_written(&t->state, t->config),
                                            .written = before_the_name,
                                            .arg = t};
     choose_turn(t, &saving);
