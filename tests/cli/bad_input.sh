@@ -213,6 +213,10 @@ for key in topk=3 topp=0.5; do
     exits 0 "$program" config good --set decode.$key --set decode.temperature=1
 done
 exits 0 "$program" config good --set decode.topk=0
+# What makes training smaller is no help here.
+wrong 1 'take a smaller decode.batch_size' "$program" eval good --file valid.tsv --set memory.budget=64KiB
+wrong 1 'take a smaller decode.batch_size' "$program" eval good --file valid.tsv --beams 256 --set data.length_buckets=[] \
+    --set data.max_input_length=1048575 --set decode.max_length=1048576 --set decode.batch_size=1024
 wrong 2 'model.vocab_size = 200 is less than the 259 ids' tiny small --set model.vocab_size=200
 wrong 1 'this CPU and build have' env SWITCHYARD_CPU_VARIANT=abacus "$program" predict good
 says err 'SWITCHYARD_CPU_VARIANT'
