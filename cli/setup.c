@@ -30,12 +30,31 @@ static int apply_short(const struct cli_options *o, struct syi_config *config, s
     return status;
 }
 
+/* As the library has it: what no draw would look at is refused. What the run says of draws is kept for one that draws. */
+static int check_draws(const struct cli_options *o, const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_decode_part *d = &config->decode;
+    for (int i = 0; i < o->set.n && d->temperature == 0; i++) {
+        const char *given = o->set.item[i] + strspn(o->set.item[i], " \t");
+        int counts = !strncmp(given, "decode.topk", 11)   ? d->topk > 0
+                     : !strncmp(given, "decode.topp", 11) ? d->topp > 0
+                                                          : 0;
+        if (counts)
+            return syi_error(
+                err, SY_EINVAL,
+                "--set %s: decode.temperature is 0, so nothing is drawn; set it too, or leave this out",
+                given);
+    }
+    return SY_OK;
+}
+
 static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
     for (int i = 0; !status && i < options->set.n; i++)
         status = syi_config_set(config, options->set.item[i], err);
     if (!status) status = apply_short(options, config, err);
+    if (!status) status = check_draws(options, config, err);
     return status ? status : syi_config_validate(config, err);
 }
 

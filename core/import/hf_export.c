@@ -401,6 +401,22 @@ static int write_tokenizer(struct syi_export *export, const char *to, enum syi_h
     return status ? status : write_json(export, to, "tokenizer_config.json", family, put_tokenizer, err);
 }
 
+/* Beams that generate() does not search, or ends otherwise. */
+static void say_beams(struct syi_export *export)
+{
+    const struct syi_decode_part *d = &export->config.decode;
+    if (d->temperature > 0 || syi_decode_sequences(d) == 1) return;
+    if (d->length_penalty != SYI_LENGTH_PENALTY_POWER)
+        syi_text_puts(
+            &export->said,
+            "generation_config.json has no beams, so transformers decodes greedily: it has nothing like "
+            "decode.length_penalty = \"gnmt\"; --set decode.length_penalty=power exports them\n");
+    else if (d->finished_beams != SYI_FINISHED_BEAMS_HUGGINGFACE)
+        syi_text_puts(&export->said,
+                      "generation_config.json: in transformers other beams are outputs than by "
+                      "decode.finished_beams = \"t5x\"\n");
+}
+
 static int write_folder(struct syi_export *export, const char *to, struct sy_error *err)
 {
     enum syi_hf_family family = family_of(&export->config);
@@ -409,6 +425,7 @@ static int write_folder(struct syi_export *export, const char *to, struct sy_err
     if (!status) status = write_tensors(export, to, family, err);
     if (!status) status = write_json(export, to, "config.json", family, put_config, err);
     if (!status) status = write_json(export, to, "generation_config.json", family, put_generation, err);
+    if (!status) say_beams(export);
     return status ? status : write_tokenizer(export, to, family, err);
 }
 

@@ -126,11 +126,13 @@ static int most_of_ranks(const struct syi_session *session, uint64_t number[2], 
 
 static int too_small(const struct syi_session *session, uint64_t least, struct sy_error *err)
 {
+    const char *remedy = session->options.remedy;
+    if (!remedy) remedy = "take more ranks, a smaller data.batch_size or more train.microbatches";
     return syi_error(
         err, SY_ENOMEM,
         "memory.budget=%llu bytes is not enough: with all that can be computed again the plan still "
-        "needs %llu; give it that, more ranks, a smaller data.batch_size or more train.microbatches%s",
-        (unsigned long long)session->options.budget, (unsigned long long)least,
+        "needs %llu; give it that, or %s%s",
+        (unsigned long long)session->options.budget, (unsigned long long)least, remedy,
         session->options.snapshot && !session->device ? ", or set checkpoint.background = false" : "");
 }
 

@@ -93,13 +93,16 @@ static int out_of_memory(const struct syi_session *session, const char *where, u
                          const char *why, struct sy_error *err)
 {
     const struct syi_plan *plan = &session->plan;
+    const char *remedy = session->options.remedy;
+    if (!remedy)
+        remedy = "set memory.budget, take a smaller data.batch_size, more train.microbatches, more ranks or "
+                 "mesh.zero";
     return syi_error(
         err, SY_ENOMEM,
         "out of memory%s: the plan of a rank needs %llu bytes (%llu parameters and state, %llu scratch)%s: "
-        "set memory.budget, take a smaller data.batch_size, more train.microbatches, more ranks or "
-        "mesh.zero%s",
+        "%s%s",
         where, (unsigned long long)total, (unsigned long long)plan->bytes[SYI_PERSIST],
-        (unsigned long long)plan->bytes[SYI_SCRATCH], why,
+        (unsigned long long)plan->bytes[SYI_SCRATCH], why, remedy,
         plan->bytes[SYI_SNAPSHOT] && !*where ? ", or checkpoint.background = false" : "");
 }
 

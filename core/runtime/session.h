@@ -40,6 +40,8 @@ struct syi_session_options {
     uint64_t budget;  /* most bytes of the arena, by computing activations again; 0: any */
     /* Bytes of the host that this rank can take: a larger plan is SY_ENOMEM; 0: unknown, tried. */
     uint64_t available;
+    const char
+        *remedy; /* what to try where memory is short, for the message; NULL: what makes training smaller */
 };
 int syi_session_new(const struct syi_session_options *options, struct syi_session **session,
                     struct sy_error *err) SYI_MUST_CHECK;

@@ -211,6 +211,15 @@ wrong 2 'train.microbatches = 3 must divide data.batch_size = 32' tiny parts --s
 wrong 2 'data.warm_examples: a prefix ends somewhere else in each epoch: set it to 0' tiny prefix --set data.warm_examples=9 \
     --set data.warm_max_target=9 --set task.words.objective=prefix_lm --set 'task.words.inputs={input}' --set 'task.words.metrics=[]'
 wrong 2 'a beam search draws nothing' tiny beams --set decode.beams=4 --set decode.temperature=1
+for key in topk=3 topp=0.5; do
+    wrong 2 "decode.$key: decode.temperature is 0, so nothing is drawn" "$program" predict good --set decode.$key
+    exits 0 "$program" config good --set decode.$key --set decode.temperature=1
+done
+exits 0 "$program" config good --set decode.topk=0
+# What makes training smaller is no help here.
+wrong 1 'take a smaller decode.batch_size' "$program" eval good --file valid.tsv --set memory.budget=64KiB
+wrong 1 'take a smaller decode.batch_size' "$program" eval good --file valid.tsv --beams 256 --set data.length_buckets=[] \
+    --set data.max_input_length=1048575 --set decode.max_length=1048576 --set decode.batch_size=1024
 wrong 2 'model.vocab_size = 200 is less than the 259 ids' tiny small --set model.vocab_size=200
 wrong 1 'this CPU and build have' env SWITCHYARD_CPU_VARIANT=abacus "$program" predict good
 says err 'SWITCHYARD_CPU_VARIANT'

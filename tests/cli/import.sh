@@ -208,10 +208,15 @@ for json in '"do_sample": true, "temperature": 0.7, "top_k": 20, "num_return_seq
     generation "{$json, \"max_new_tokens\": 9}"
     rm -rf generation-out generation-back
     exits 0 "$program" export generation-run --format hf --to generation-out
+    ! grep -q beams out || fail "beams that are exported are said to be not: $(cat out)"
     exits 0 "$program" import generation-out --to generation-back
     [ "$(decoding generation-run)" = "$(decoding generation-back)" ] ||
         fail "$json: other decoding after export and import: $(cat generation-out/generation_config.json)"
 done
+exits 0 "$program" export generation-run --format hf --to t5x-beams --set decode.length_penalty=gnmt
+says out '^generation_config.json has no beams, .*decode.length_penalty = "gnmt"'
+exits 0 "$program" export generation-run --format hf --to t5x-outputs --set decode.finished_beams=t5x
+says out '^generation_config.json: .*decode.finished_beams = "t5x"'
 generation '{"decoder_start_token_id": 7}'
 says out 'outputs begin with id 7, in config.json with 0'
 says generation-run/run.conf '^decoder_start_token_id = 7$'

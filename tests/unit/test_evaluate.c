@@ -156,9 +156,9 @@ static int look(void *arg, const struct syi_rank *rank, struct sy_error *err)
     return status;
 }
 
-static void run(struct lookup *l, int ranks, const char *const *set)
+static void run_with(struct lookup *l, int ranks, const char *const *set, const char *text, size_t bytes)
 {
-    const char *path = write_fresh("words.tsv", words, sizeof words - 1);
+    const char *path = write_fresh("words.tsv", text, bytes);
     struct sy_error err = {0};
     l->config = run_of(path, set);
     struct syi_launch launch = {.backend = "cpu",
@@ -170,6 +170,11 @@ static void run(struct lookup *l, int ranks, const char *const *set)
                  err.text);
     remove_path(path);
     cr_assert_eq(syi_launch_run(&launch, look, l, &err), SY_OK, "%s", err.text);
+}
+
+static void run(struct lookup *l, int ranks, const char *const *set)
+{
+    run_with(l, ranks, set, words, sizeof words - 1);
 }
 
 static double value(const struct syi_eval_result *r, const char *name)
@@ -324,6 +329,23 @@ Test(evaluate, the_first_examples_go_to_the_sink)
     memset(&l, 0, sizeof l);
     run(&l, 1, (const char *const[]){NULL}); /* as many as a run keeps, where no sink takes them */
     cr_assert_eq(l.result[0].n_examples, 5);
+    syi_eval_files_free(&l.files);
+}
+
+/* Others that read the database refuse texts that are not. Fresh weights write any bytes. */
+Test(evaluate, examples_are_utf8_whatever_the_bytes)
+{
+    static const char bytes[] = "a\xc3\tB\n\xffg\t\xe2\x82 \xe2\x82\xac\n";
+    static struct lookup l;
+    l.sink = sink_of(&l);
+    run_with(&l, 1, (const char *const[]){"data.max_target_length=16", "data.length_buckets=[16]", NULL},
+             bytes, sizeof bytes - 1);
+    cr_assert_eq(l.n_examples, 4);
+    cr_expect_str_eq(l.example[0], "one/valid 0 a\ufffd|B");
+    cr_expect_str_eq(l.example[1], "one/valid 1 \ufffdg|\ufffd\ufffd \u20ac");
+    for (int i = 0; i < 4; i++)
+        cr_expect(syi_utf8_valid((struct syi_span){l.prediction[i], strlen(l.prediction[i])}), "%s",
+                  l.prediction[i]);
     syi_eval_files_free(&l.files);
 }
 

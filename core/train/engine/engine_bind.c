@@ -233,6 +233,11 @@ static int add_updates(struct syi_engine *e, struct sy_error *err)
     return status;
 }
 
+/* Where there is no training to be made smaller. */
+static const char remedy_of_answers[] =
+    "take a smaller decode.batch_size (of the library max_batch), shorter lengths (data.max_input_length, "
+    "data.max_target_length, decode.max_length), fewer decode.beams and decode.num_decodes, or more ranks";
+
 static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_only, struct sy_error *err)
 {
     struct syi_session_options options = {.backend = e->rank.backend,
@@ -242,6 +247,7 @@ static int bind(struct syi_engine *e, const struct syi_engine *lender, int plan_
                                           .reproducible = e->config.reproducible.enabled,
                                           .budget = (uint64_t)e->config.memory.budget,
                                           .available = e->config.memory.check ? e->rank.memory : 0,
+                                          .remedy = e->use & SYI_USE_TRAIN ? NULL : remedy_of_answers,
                                           .plan_only = plan_only,
                                           .check_device = e->config.memory.check,
                                           .all_or_none = (e->use & SYI_USE_TOGETHER) != 0,

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "train/engine/data_files.h"
 #include "train/trainer/evaluate.h"
 
@@ -320,12 +321,22 @@ static int score_item(struct syi_evaluation *e, int32_t item, struct sy_error *e
     return status ? status : syi_text_scores_add(&e->scores, &texts, err);
 }
 
-static size_t put_text(struct syi_text *text, struct syi_span span)
+/* As a database takes texts: UTF-8 without NUL. In place of what is not there is U+FFFD, as for an output that ended within
+ * a character. */
+static void put_text(struct syi_text *text, struct syi_span span)
 {
-    size_t at = text->length;
-    syi_text_append(text, span.text, span.bytes);
+    const unsigned char *from = (const unsigned char *)span.text;
+    size_t length;
+
+    for (size_t at = 0; at < span.bytes; at += length) {
+        length = from[at] ? (size_t)syi_utf8_length(from + at, span.bytes - at) : 0;
+        if (length)
+            syi_text_append(text, from + at, length);
+        else
+            syi_text_puts(text, "\xef\xbf\xbd");
+        length += !length;
+    }
     syi_text_append(text, "", 1);
-    return at;
 }
 
 /* The texts first, then where they are: the buffer moves as it grows. */
@@ -346,9 +357,9 @@ static int keep_examples(struct syi_evaluation *e, struct sy_error *err)
         struct syi_sink_example *x = &e->example[i];
         *x = (struct syi_sink_example){.task = e->data->name, .item = i, .score = e->output[i].score};
         x->input = at;
-        x->target = x->input + e->data->inputs[i].bytes + 1;
-        x->prediction = x->target + e->data->targets[i].bytes + 1;
-        at = x->prediction + e->output[i].bytes + 1;
+        x->target = x->input + strlen(x->input) + 1;
+        x->prediction = x->target + strlen(x->target) + 1;
+        at = x->prediction + strlen(x->prediction) + 1;
     }
     return status;
 }
