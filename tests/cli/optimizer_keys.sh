@@ -126,6 +126,15 @@ for climbing in '"scale_by_adam"' '"trace(0.9)","scale(0.1)"' '"schedule_free(sc
     exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set "optimizer.chain=[$climbing]"
     says err 'warning: optimizer.chain adds gradients to weights, so the loss climbs'
 done
+# A reduced rate that no optimizer takes.
+plateau='--set action.slow.kind=reduce_lr_on_plateau --set action.slow.patience=2 --set action.slow.task=train'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set 'optimizer.chain=["scale(-0.1)"]' $plateau
+says err 'warning: action.slow: reduce_lr_on_plateau changes nothing: no optimizer of this run multiplies by a learning rate'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set 'optimizer.chain=["scale(-0.1)"]' $plateau \
+    --set optimizer.a.name=sgd --set 'optimizer.a.match=["*scale"]'
+[ ! -s err ] || fail "a rate that is reduced: it says $(cat err)"
 
 # ---- 0 / 0 where a gradient has always been 0 ----
 chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"

@@ -106,6 +106,10 @@ static const struct {
      "optimizer.chain has adafactor 2 times"},
     {"optimizer.name = \"chain\"\noptimizer.chain = [\"schedule_free(scale(-1))\", \"schedule_free(scale(-1))\"]",
      "optimizer.chain has schedule_free 2 times"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"scale(2)\", \"differentially_private_aggregate\"]",
+     "optimizer.chain: differentially_private_aggregate stands after scale, but examples are clipped before"},
+    {"optimizer.name = \"chain\"\noptimizer.chain = [\"masked(differentially_private_aggregate, mask=['a*'])\"]",
+     "optimizer.chain: differentially_private_aggregate stands inside masked, but"},
     {"optimizer.trust_ratio_mask = [\"*kernel\"]", "optimizer.trust_ratio_mask means nothing to adamw"},
     {"optimizer.trust_ratio_mask = [\"*\"]", NULL}, /* as run directories of earlier versions have it */
     {"optimizer.name = \"chain\"", "optimizer.chain is empty"},
