@@ -45,6 +45,8 @@ int syi_transform_check_division(const struct syi_term *term, const char *where,
 /* Of chains whose updates climb, and of actions that reduce a learning rate which none takes. Where memory is short it says
  * nothing. */
 void syi_warn_of_chains(const struct syi_config *config);
+/* Of a learning rate or a warm-up in [train] that no product of factors takes. Where memory is short it says nothing. */
+void syi_warn_of_rates(const struct syi_config *config);
 
 /* What the gradients of one example are clipped to before they are added up (dpsgd); 0: they are not. */
 int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip,

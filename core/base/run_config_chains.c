@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What chains of transforms are refused for, and warned of, because their updates could not make sense: learning rates that
- * multiply each other, examples clipped too late, divisions of 0 by 0, updates that climb. */
+ * multiply each other, examples clipped too late, divisions of 0 by 0, updates that climb; and keys that count for
+ * nothing because no chain takes what they say. */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/optimizers.h"
+#include "base/schedules.h"
 #include "base/transforms.h"
 
 static int is_kind(const struct syi_term *term, int transform)
@@ -154,6 +157,70 @@ void syi_warn_of_chains(const struct syi_config *config)
     }
     if (terms && !rated) warn_of_reductions(config);
     syi_free(terms);
+}
+
+/* ---- keys of [train] that no factor takes ---- */
+
+/* Whether a factor of the product has no value of its own for that argument, and so takes the key of [train]. */
+static int takes_key(const char *product, const char *argument, struct syi_terms *terms)
+{
+    char reason[SYI_TERM_REASON];
+    terms->n = 0;
+    if (syi_schedule_read(terms, product, reason)) return 1; /* refused elsewhere */
+    for (int t = 0; t < terms->n; t++)
+        for (size_t i = 0; i < terms->term[t].kind->n_arguments; i++) {
+            const struct syi_option *option = &terms->term[t].kind->arguments[i];
+            double value;
+            if (strcmp(option->name, argument) != 0 || option->type != SYI_OPTION_FLOAT) continue;
+            memcpy(&value, terms->term[t].values + option->offset, sizeof value);
+            if (isnan(value)) return 1;
+        }
+    return 0;
+}
+
+/* Whether one of the schedules in the part's chain does. */
+static int chain_takes_key(const struct syi_optimizer_part *part, const char *argument,
+                           struct syi_terms *terms, struct syi_terms *product)
+{
+    char reason[SYI_TERM_REASON];
+    terms->n = 0;
+    if (syi_optimizer_read_chain(part, terms, reason)) return 1;
+    for (int t = 0; t < terms->n; t++) {
+        const struct syi_transform_scale_by_schedule *a = (const void *)terms->term[t].values;
+        if (is_kind(&terms->term[t], SYI_TRANSFORM_scale_by_schedule) &&
+            takes_key(a->schedule, argument, product))
+            return 1;
+    }
+    return 0;
+}
+
+/* Without factors the course of train.schedule takes all keys. */
+static void warn_of_key(const struct syi_config *config, const char *key, const char *argument,
+                        const char *factor, struct syi_terms room[2])
+{
+    for (int i = 0; i < config->optimizer.n; i++) {
+        const struct syi_optimizer_part *part = &config->optimizer.part[i];
+        const char *product = *part->lr_factors ? part->lr_factors : config->train.lr_factors;
+        if (part->name == SYI_OPTIMIZER_NONE) continue;
+        if (!*product || takes_key(product, argument, &room[0]) ||
+            chain_takes_key(part, argument, &room[0], &room[1]))
+            return;
+    }
+    syi_log(
+        SY_LOG_WARN,
+        "train.%s counts for nothing: no factor of lr_factors takes it; add %s without a value of its own, "
+        "or leave the key out",
+        key, factor);
+}
+
+void syi_warn_of_rates(const struct syi_config *config)
+{
+    struct syi_terms *room = syi_alloc(2 * sizeof *room, NULL);
+    if (room && config->train.warmup_steps)
+        warn_of_key(config, "warmup_steps", "warmup_steps", "linear_warmup", room);
+    if (room && config->train.learning_rate != 1e-3)
+        warn_of_key(config, "learning_rate", "value", "constant", room);
+    syi_free(room);
 }
 
 /* ---- divisions ---- */

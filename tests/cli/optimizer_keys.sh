@@ -136,6 +136,19 @@ exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set 'optimizer.
     --set optimizer.a.name=sgd --set 'optimizer.a.match=["*scale"]'
 [ ! -s err ] || fail "a rate that is reduced: it says $(cat err)"
 
+# ---- a learning rate and a warm-up that no factor takes ----
+# Of bench/tiny.run, which has both.
+untaken() {
+    exits 0 "$program" plan "$tiny_run" --set "train.lr_factors=$1" --set optimizer.name=chain --set "optimizer.chain=[$2]"
+    [ "$(sed -n 's/.*warning: train.\([a-z_]*\) counts for nothing: no factor.*/\1/p' err | tr '\n' ' ')" = "$3" ] ||
+        fail "$1 and $2: $(cat err)"
+}
+untaken 'constant(0.1) * cosine' "$rate" 'warmup_steps learning_rate '
+untaken 'constant * linear_warmup(10)' "$rate" 'warmup_steps '
+untaken 'constant * rsqrt_decay' "$rate" ''
+untaken 'cosine' "\"scale_by_schedule('linear_decay')\",$rate" ''
+untaken '' "$rate" ''
+
 # ---- 0 / 0 where a gradient has always been 0 ----
 chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"
 chain_refused 'chain: scale_by_rms with eps = 0 divides 0 by 0' "\"multi_steps(scale_by_rms(eps=1e-60))\",$rate"

@@ -229,6 +229,7 @@ static int add_updates(struct syi_engine *e, struct sy_error *err)
     if (!status && e->rank.comm->rank == 0 && !again) {
         syi_warn_of_patterns(&e->config, &e->model);
         syi_warn_of_chains(&e->config);
+        syi_warn_of_rates(&e->config);
     }
     return status;
 }
