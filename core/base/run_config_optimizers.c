@@ -314,7 +314,6 @@ static void list_missing(const struct syi_config *config, struct syi_text *missi
             "train.microbatches = data.batch_size (a row each: a step takes that many forward and backward "
             "passes)",
             missing);
-    require(!config->data.pack, "data.pack = false (a packed row has several examples)", missing);
     require(config->train.clip_norm == 0, "train.clip_norm = 0", missing);
     require(syi_compat(config, config->train.microbatch_normalizer),
             "train.microbatch_normalizer = \"microbatch\"", missing);

@@ -298,7 +298,7 @@ static int check_weights(struct syi_engine *e, int plan_only, struct sy_error *e
     return SY_OK;
 }
 
-/* What clips each example has one row a microbatch, which no ranks can divide. */
+/* What clips each example has one row of one example a microbatch, which no ranks can divide. */
 static int check_examples(const struct syi_engine *e, struct sy_error *err)
 {
     for (int i = 0; (e->use & SYI_USE_TRAIN) && i < e->config.optimizer.n; i++) {
@@ -307,6 +307,11 @@ static int check_examples(const struct syi_engine *e, struct sy_error *err)
         double clip;
         int status = syi_optimizer_example_clip(part, &clip, err);
         if (status) return status;
+        if (clip > 0 && e->config.data.pack)
+            return syi_error(err, SY_EINVAL,
+                             "optimizer%s%s clips the gradient of each example, and a packed row has "
+                             "several: set data.pack = false",
+                             *name ? "." : "", name);
         if (clip > 0 && e->rank.mesh.size[0] * e->rank.mesh.size[1] > 1)
             return syi_error(
                 err, SY_EMISMATCH,
