@@ -163,6 +163,8 @@ static const struct {
      "loss.loss_normalizing_factor: NUM_REAL is none of none, a number"},
     {"loss.loss_normalizing_factor = \"nan\"", "loss.loss_normalizing_factor: nan is none of"},
     {"loss.loss_normalizing_factor = \"0\"", "loss.loss_normalizing_factor: 0 is none of"},
+    {"loss.loss_normalizing_factor = \"1e40\"", "loss.loss_normalizing_factor: 1e40 is none of"},
+    {"loss.loss_normalizing_factor = \"1e-46\"", "loss.loss_normalizing_factor: 1e-46 is none of"},
     {"loss.loss_normalizing_factor = \"128.5\"", NULL},
     {"loss.loss_normalizing_factor = \"none\"", NULL},
     {"run.name = \"a\\nb\"", "no control characters"},
