@@ -194,18 +194,21 @@ static int chain_takes_key(const struct syi_optimizer_part *part, const char *ar
     return 0;
 }
 
-/* Without factors the course of train.schedule takes all keys. */
+/* Without factors the course of train.schedule takes all keys; where nothing moves, none is asked for. */
 static void warn_of_key(const struct syi_config *config, const char *key, const char *argument,
                         const char *factor, struct syi_terms room[2])
 {
+    int moves = 0;
     for (int i = 0; i < config->optimizer.n; i++) {
         const struct syi_optimizer_part *part = &config->optimizer.part[i];
         const char *product = *part->lr_factors ? part->lr_factors : config->train.lr_factors;
         if (part->name == SYI_OPTIMIZER_NONE) continue;
+        moves = 1;
         if (!*product || takes_key(product, argument, &room[0]) ||
             chain_takes_key(part, argument, &room[0], &room[1]))
             return;
     }
+    if (!moves) return;
     syi_log(
         SY_LOG_WARN,
         "train.%s counts for nothing: no factor of lr_factors takes it; add %s without a value of its own, "

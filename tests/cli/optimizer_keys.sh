@@ -148,6 +148,8 @@ untaken 'constant * linear_warmup(10)' "$rate" 'warmup_steps '
 untaken 'constant * rsqrt_decay' "$rate" ''
 untaken 'cosine' "\"scale_by_schedule('linear_decay')\",$rate" ''
 untaken '' "$rate" ''
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=none
+[ ! -s err ] || fail "a run in which nothing moves: $(cat err)"
 
 # ---- 0 / 0 where a gradient has always been 0 ----
 chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"
