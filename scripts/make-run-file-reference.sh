@@ -107,8 +107,9 @@ chain = ["clip_by_global_norm(1.0)", "scale_by_adam(b2=0.98)", "masked(add_decay
 ```
 
 Refused is a chain where two transforms multiply by the learning rate (`scale_by_learning_rate`, `adafactor`,
-`scale_by_fromage`; each also turns the sign), unless each is `masked` by itself, and one that would divide 0 by 0. A chain in
-which nothing turns the sign climbs, which a warning says.
+`scale_by_fromage`; each also turns the sign), unless each is `masked` by itself, one that would divide 0 by 0, and one whose
+`differentially_private_aggregate` is not first. A chain in which nothing turns the sign climbs, which a warning says; others
+name keys of `[train]` that no factor of a learning rate takes, and a `reduce_lr_on_plateau` where no chain has a rate.
 
 A section with a name updates the parameters that `match` has, in its own way and, with `lr_factors`, at its own learning
 rate; `name = "none"` leaves them as they are, without state. `[optimizer]` updates all others where its `name` is written.

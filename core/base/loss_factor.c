@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the value of loss.loss_normalizing_factor. */
+/* Reads the value of loss.loss_normalizing_factor. A number is neither 0 nor infinite in float32, in
+ * which sums are divided by it. */
 #include "config.h"
 
 #include <math.h>
@@ -26,9 +27,9 @@ int syi_loss_factor_parse(struct syi_loss_factor *factor, const char *text, stru
     }
     factor->kind = SYI_LOSS_FACTOR_NUMBER;
     factor->number = syi_parse_double(text, &end);
-    if (end != text && !*end && isfinite(factor->number) && factor->number != 0) return SY_OK;
+    if (end != text && !*end && isfinite((float)factor->number) && (float)factor->number != 0) return SY_OK;
     return syi_error(err, SY_EINVAL,
-                     "loss.loss_normalizing_factor: %s is none of none, a number other than 0, "
+                     "loss.loss_normalizing_factor: %s is none of none, a number of 1e-45 to 3.4e38 in size, "
                      "NUM_REAL_TARGET_TOKENS, NUM_TOTAL_TARGET_TOKENS, AVERAGE_PER_SEQUENCE",
                      text);
 }

@@ -36,11 +36,17 @@ int syi_chain_check_rates(const struct syi_terms *terms, const char *where,
 /* Where the part has lr_factors: whether the chain has a rate that they are of. */
 int syi_chain_check_factors(const struct syi_terms *terms, const char *where,
                             struct sy_error *err) SYI_MUST_CHECK;
+/* That what clips each example stands first: its gradients are clipped before the chain. */
+int syi_chain_check_examples(const struct syi_terms *terms, const char *where,
+                             struct sy_error *err) SYI_MUST_CHECK;
 /* That a transform, under the name that the user knows it by, does not divide 0 by 0. */
 int syi_transform_check_division(const struct syi_term *term, const char *where, const char *name,
                                  struct sy_error *err) SYI_MUST_CHECK;
-/* Of chains whose updates climb. Where memory is short it says nothing. */
+/* Of chains whose updates climb, and of actions that reduce a learning rate which none takes. Where memory is short it says
+ * nothing. */
 void syi_warn_of_chains(const struct syi_config *config);
+/* Of a learning rate or a warm-up in [train] that no product of factors takes. Where memory is short it says nothing. */
+void syi_warn_of_rates(const struct syi_config *config);
 
 /* What the gradients of one example are clipped to before they are added up (dpsgd); 0: they are not. */
 int syi_optimizer_example_clip(const struct syi_optimizer_part *part, double *clip,

@@ -265,6 +265,7 @@ static int check_terms(const struct syi_optimizer_part *part, const char *where,
     if (!status) status = check_chain_rules(terms, where, err);
     if (!status) status = check_single(terms, where, err);
     if (!status) status = syi_chain_check_rates(terms, where, err);
+    if (!status) status = syi_chain_check_examples(terms, where, err);
     if (!status && terms->n && *part->lr_factors) status = syi_chain_check_factors(terms, where, err);
     for (int t = 0; t < terms->n && !status; t++)
         status = syi_transform_check_division(&terms->term[t], where, terms->term[t].kind->name, err);

@@ -126,6 +126,30 @@ for climbing in '"scale_by_adam"' '"trace(0.9)","scale(0.1)"' '"schedule_free(sc
     exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set "optimizer.chain=[$climbing]"
     says err 'warning: optimizer.chain adds gradients to weights, so the loss climbs'
 done
+# A reduced rate that no optimizer takes.
+plateau='--set action.slow.kind=reduce_lr_on_plateau --set action.slow.patience=2 --set action.slow.task=train'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set 'optimizer.chain=["scale(-0.1)"]' $plateau
+says err 'warning: action.slow: reduce_lr_on_plateau changes nothing: no optimizer of this run multiplies by a learning rate'
+# shellcheck disable=SC2086
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=chain --set 'optimizer.chain=["scale(-0.1)"]' $plateau \
+    --set optimizer.a.name=sgd --set 'optimizer.a.match=["*scale"]'
+[ ! -s err ] || fail "a rate that is reduced: it says $(cat err)"
+
+# ---- a learning rate and a warm-up that no factor takes ----
+# Of bench/tiny.run, which has both.
+untaken() {
+    exits 0 "$program" plan "$tiny_run" --set "train.lr_factors=$1" --set optimizer.name=chain --set "optimizer.chain=[$2]"
+    [ "$(sed -n 's/.*warning: train.\([a-z_]*\) counts for nothing: no factor.*/\1/p' err | tr '\n' ' ')" = "$3" ] ||
+        fail "$1 and $2: $(cat err)"
+}
+untaken 'constant(0.1) * cosine' "$rate" 'warmup_steps learning_rate '
+untaken 'constant * linear_warmup(10)' "$rate" 'warmup_steps '
+untaken 'constant * rsqrt_decay' "$rate" ''
+untaken 'cosine' "\"scale_by_schedule('linear_decay')\",$rate" ''
+untaken '' "$rate" ''
+exits 0 "$program" plan "$tiny_run" --set optimizer.name=none
+[ ! -s err ] || fail "a run in which nothing moves: $(cat err)"
 
 # ---- 0 / 0 where a gradient has always been 0 ----
 chain_refused 'chain: scale_by_adam with eps = 0, eps_root = 0 divides 0 by 0' "\"scale_by_adam(eps=0)\",$rate"
@@ -172,9 +196,12 @@ for setting in 'train.microbatches = data.batch_size' 'train.clip_norm = 0' 'tra
 done
 grep -q gradient_dtype err && fail "what is so already is asked for: $(cat err)"
 
-# ---- what clips each example has rows that no ranks divide ----
+# ---- what clips each example has rows of one example, that no ranks divide ----
 one_row='--set optimizer.name=dpsgd --set train.microbatches=8 --set train.microbatch_normalizer=microbatch
     --set train.clip_norm=0 --set moe.scale_expert_gradients=false'
+# shellcheck disable=SC2086
+exits 1 "$program" plan "$tiny_run" --set data.batch_size=8 $one_row --set data.pack=true --set 'data.length_buckets=[]'
+says err 'optimizer clips the gradient of each example, and a packed row has several: set data.pack = false$'
 for axis in data expert; do
     # shellcheck disable=SC2086
     exits 2 tiny refused $small $one_row --comm thread --ranks 2 --set mesh.$axis=2

@@ -229,6 +229,7 @@ static int add_updates(struct syi_engine *e, struct sy_error *err)
     if (!status && e->rank.comm->rank == 0 && !again) {
         syi_warn_of_patterns(&e->config, &e->model);
         syi_warn_of_chains(&e->config);
+        syi_warn_of_rates(&e->config);
     }
     return status;
 }
@@ -303,7 +304,7 @@ static int check_weights(struct syi_engine *e, int plan_only, struct sy_error *e
     return SY_OK;
 }
 
-/* What clips each example has one row a microbatch, which no ranks can divide. */
+/* What clips each example has one row of one example a microbatch, which no ranks can divide. */
 static int check_examples(const struct syi_engine *e, struct sy_error *err)
 {
     for (int i = 0; (e->use & SYI_USE_TRAIN) && i < e->config.optimizer.n; i++) {
@@ -312,6 +313,11 @@ static int check_examples(const struct syi_engine *e, struct sy_error *err)
         double clip;
         int status = syi_optimizer_example_clip(part, &clip, err);
         if (status) return status;
+        if (clip > 0 && e->config.data.pack)
+            return syi_error(err, SY_EINVAL,
+                             "optimizer%s%s clips the gradient of each example, and a packed row has "
+                             "several: set data.pack = false",
+                             *name ? "." : "", name);
         if (clip > 0 && e->rank.mesh.size[0] * e->rank.mesh.size[1] > 1)
             return syi_error(
                 err, SY_EMISMATCH,
