@@ -39,6 +39,9 @@ exits 0 "$program" export switch --format hf --to switch-hf
 says switch-hf/config.json '"model_type":"switch_transformers"'
 says switch-hf/config.json '"num_sparse_encoder_layers":1'
 says switch-hf/tokenizer_config.json ByT5Tokenizer
+# transformers 5 refuses a folder that has 0 where its configuration has a real number.
+exits 0 "$program" export switch --format hf --to no-losses --set moe.aux_loss_factor=0 --set moe.router_z_loss_factor=0
+for loss in aux z; do says no-losses/config.json "\"router_${loss}_loss_coef\":0\.0"; done
 exits 0 "$program" import switch-hf --to back
 cmp -s switch/checkpoints/3/params.safetensors back/$weights || fail 'experts: other weights after export and import'
 printf 'abc\nhgfe\n' >words
@@ -152,6 +155,15 @@ if [ -e "${SWITCHYARD_BACKEND_PATH%%:*}/switchyard-sentencepiece.so" ]; then
     printf 'abc ab\n' >text
     "$program" tokenize texts-run <text >ids || fail 'tokenize'
     says ids '^4 5 4	'
+    # A model whose end is another id than T5's: generate() has to stop there, and T5's tokenizer is another.
+    piece() { # TEXT TYPE
+        printf "\\012\\$(printf %03o $((${#1} + 9)))\\012\\$(printf %03o ${#1})%s\\025\\000\\000\\000\\000\\030\\$(printf %03o "$2")" "$1"
+    }
+    { piece '<pad>' 3; piece '<unk>' 2; piece '<s>' 3; piece '</s>' 3; piece a 1; piece b 1; } >other.model
+    exits 0 tiny other --set train.steps=0 --set moe.num_experts=0 --set vocabulary.kind=sentencepiece --set vocabulary.file=other.model
+    exits 0 "$program" export other --format hf --to other-hf
+    says out '^no tokenizer is written'
+    for name in config generation_config; do says other-hf/$name.json '"eos_token_id":3,'; done
 else
     echo 'skipped: ids of that vocabulary: the plugin of SentencePiece was not built'
 fi
