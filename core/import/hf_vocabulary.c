@@ -228,6 +228,53 @@ static int convert(struct tokenizer *t)
     return status ? status : put_settings(t, t->json.nodes[unknown].integer);
 }
 
+/* ---- what is done to texts there and not here ---- */
+
+/* A text that a member has, as {"Regex": " {2,}"}; "": it has none. */
+static const char *pattern_of(const struct tokenizer *t, uint32_t step)
+{
+    uint32_t pattern = syi_json_member(&t->json, step, "pattern");
+    return pattern == SYI_JSON_NONE ? "" : text_of(t, pattern, "Regex");
+}
+
+/* Whether SentencePiece does it, too: the character map, blanks taken together, and one before each text. */
+static int is_done_here(const struct tokenizer *t, uint32_t step)
+{
+    const char *type = text_of(t, step, "type"), *scheme = text_of(t, step, "prepend_scheme");
+    uint32_t prefix = syi_json_member(&t->json, step, "add_prefix_space");
+    if (!strcmp(type, "Metaspace"))
+        return (!*scheme || !strcmp(scheme, "always")) &&
+               (prefix == SYI_JSON_NONE || t->json.nodes[prefix].kind != SYI_JSON_FALSE);
+    if (!strcmp(type, "Replace")) return !strcmp(pattern_of(t, step), " {2,}");
+    return !strcmp(type, "Precompiled") || !strcmp(type, "Strip") || !strcmp(type, "WhitespaceSplit");
+}
+
+/* A step, or a sequence of them, whose member `list` has them. */
+static void note_steps(const struct tokenizer *t, const char *what, const char *list, uint32_t step,
+                       struct syi_text *lines)
+{
+    struct syi_json_writer line;
+    uint32_t steps;
+    if (step == SYI_JSON_NONE || t->json.nodes[step].kind != SYI_JSON_OBJECT) return;
+    steps = syi_json_member(&t->json, step, list);
+    if (steps != SYI_JSON_NONE) {
+        for (uint32_t at = t->json.nodes[steps].first; at != SYI_JSON_NONE; at = t->json.nodes[at].next)
+            note_steps(t, what, list, at, lines);
+        return;
+    }
+    if (is_done_here(t, step)) return;
+    syi_text_printf(lines, "tokenizer.json: the %s ", what);
+    syi_json_begin(&line, lines);
+    syi_json_put_string(&line, text_of(t, step, "type"));
+    syi_text_puts(lines, " is not taken over: texts that it changes get other ids\n");
+}
+
+static void note_all_steps(const struct tokenizer *t, struct syi_text *lines)
+{
+    note_steps(t, "normalizer", "normalizers", syi_json_member(&t->json, 0, "normalizer"), lines);
+    note_steps(t, "pre_tokenizer", "pretokenizers", syi_json_member(&t->json, 0, "pre_tokenizer"), lines);
+}
+
 /* ---- which one ---- */
 
 static int has_file(const char *folder, const char *name)
@@ -302,6 +349,7 @@ static int take_tokenizer_json(struct syi_import *import, struct sy_error *err)
     struct tokenizer t = {.out = &model, .err = err};
     int there, status = syi_hf_json(import->folder, file, &t.json, &there, err);
     if (!status) status = convert(&t);
+    if (!status) note_all_steps(&t, &import->unused);
     if (!status) status = syi_text_status(&model, err);
     if (!status) status = set_file(import, file, t.extra, err);
     if (!status)

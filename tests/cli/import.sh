@@ -181,6 +181,18 @@ for more in '' ', {"id": 7, "content": "<sep>"}, {"id": 8, "content": "\n"}'; do
 done
 says out '^2 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 7), "\\n" (id 8)$'
 
+# What is done to texts before SentencePiece has them.
+for do in '{"type": "Lowercase"}' '{"type": "Strip"}'; do
+    printf '{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, %s]},
+        "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"}, "model": {"type": "Unigram", "unk_id": 2, "vocab": %s}}\n' \
+        "$do" "$vocabulary" >added/tokenizer.json
+    rm -rf added-run
+    exits 0 "$program" import added --to added-run
+    case $do in
+    *Lowercase*) says out '^tokenizer.json: the normalizer "Lowercase" is not taken over: ' ;;
+    *) ! grep -q 'not taken over' out || fail "what is done here is said to be not: $(cat out)" ;;
+    esac
+done
 rm added/tokenizer.json
 echo '{"<sep>": 384, "<extra_id_0>": 383}' >added/added_tokens.json
 rm -rf added-run
