@@ -427,12 +427,23 @@ static int write_tokenizer(struct syi_export *export, const char *to, enum syi_h
     return status ? status : write_json(export, to, "tokenizer_config.json", family, put_tokenizer, err);
 }
 
+/* Beams that put_generation leaves out. */
+static void say_beams(struct syi_export *export)
+{
+    const struct syi_config *c = &export->config;
+    if (c->decode.beams > 1 && c->decode.length_penalty != SYI_LENGTH_PENALTY_POWER)
+        syi_text_puts(&export->said,
+                      "generation_config.json has no beams: transformers has no decode.length_penalty = "
+                      "\"gnmt\"; --set decode.length_penalty=power writes them\n");
+}
+
 static int write_folder(struct syi_export *export, const char *to, struct sy_error *err)
 {
     enum syi_hf_family family = family_of(&export->config);
     int status = check_config(&export->config, family, err);
     if (!status) status = read_special_ids(export, err);
     if (!status) warn_of_versions(&export->config, family);
+    say_beams(export);
     if (!status) status = write_tensors(export, to, family, err);
     if (!status) status = write_json(export, to, "config.json", family, put_config, err);
     if (!status) status = write_json(export, to, "generation_config.json", family, put_generation, err);

@@ -236,6 +236,10 @@ for json in '"do_sample": true, "temperature": 0.7, "top_k": 20, "num_return_seq
     [ "$(decoding generation-run)" = "$(decoding generation-back)" ] ||
         fail "$json: other decoding after export and import: $(cat generation-out/generation_config.json)"
 done
+# Beams that are scored as T5X does are others there.
+rm -rf generation-out
+exits 0 "$program" export generation-run --format hf --to generation-out --set decode.length_penalty=gnmt
+says out '^generation_config.json has no beams: '
 generation '{"decoder_start_token_id": 7}'
 says out 'outputs begin with id 7, in config.json with 0'
 says generation-run/run.conf '^decoder_start_token_id = 7$'
