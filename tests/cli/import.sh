@@ -148,6 +148,13 @@ exits 0 "$program" import texts --to bytes-run --set vocabulary.kind=bytes
 says bytes-run/run.conf '^kind = "bytes"$'
 exits 1 "$program" import texts --to never --set vocabulary.kind=words
 says err 'vocabulary.file is empty'
+# What cannot be had is no hindrance where it is not wanted.
+echo '{"model": {"type": "BPE", "vocab": {"a": 0}}}' >texts/tokenizer.json
+exits 1 "$program" import texts --to never
+says err 'its model is not a unigram one.*name another with --set vocabulary.kind'
+printf 'a\nb\n' >letters
+exits 0 "$program" import texts --to letters-run --set vocabulary.kind=characters --set vocabulary.file=letters
+says out '^tokenizer.json is not taken over'
 rm -r texts
 exits 0 "$program" export texts-run --format hf --to texts-out
 cmp -s texts-run/vocabulary texts-out/spiece.model || fail 'the model made of tokenizer.json is not what is exported'
@@ -164,6 +171,12 @@ if [ -e "${SWITCHYARD_BACKEND_PATH%%:*}/switchyard-sentencepiece.so" ]; then
     exits 0 "$program" export other --format hf --to other-hf
     says out '^no tokenizer is written'
     for name in config generation_config; do says other-hf/$name.json '"eos_token_id":3,'; done
+    # Models without rows for extra ids, and a folder that does not say how many there are.
+    cp -r "$golden/t5-1.0-bin-legacy" no-rows && chmod -R u+w no-rows
+    cp other.model no-rows/spiece.model
+    exits 0 "$program" import no-rows --to no-rows-run
+    says out '^vocabulary.extra_ids is 0: the model has no rows for 100 more ids'
+    echo ab | "$program" predict no-rows-run --set decode.max_length=4 >/dev/null || fail 'a model without rows for extra ids'
 else
     echo 'skipped: ids of that vocabulary: the plugin of SentencePiece was not built'
 fi
