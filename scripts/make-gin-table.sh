@@ -25,7 +25,8 @@ rows() {
         extra = row; for (i = 1; i <= 4; i++) sub(/^[^,]*, */, "", extra)
         gsub(/"/, "", scope); gsub(/"/, "", name); gsub(/"/, "", key); gsub(/"/, "", extra)
         gsub(/\001/, "\"", extra); sub(/ *$/, "", extra)
-        if (how == "WIRING") next
+        if (how == "WIRING" || how == "PARTS") next
+        if (how == "OFF") extra = "False: " extra
         if (how == "LENGTHS") key = "data.max_input_length`, `data.max_target_length"
         if (how == "FACTOR") { split(key, f, "."); extra = "argument " f[2] " of the factor " f[1]; key = "train.lr_factors" }
         if (how == "TASK") { key = "NULL"; extra = "tasks of seqio are Python: write their examples into files ([data.md](data.md))" }

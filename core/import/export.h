@@ -14,6 +14,7 @@ struct syi_export {
     struct syi_safetensors params, state; /* of the checkpoint, verified */
     enum syi_safetensors_dtype dtype;     /* of weights in the output: F32 or BF16 */
     struct syi_text said;                 /* a line for each thing that a user should know of the output */
+    int32_t end, unknown;                 /* form hf: ids of the vocabulary of targets */
 };
 
 struct syi_export_format {

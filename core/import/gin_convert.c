@@ -8,7 +8,7 @@
 #include "base/optimizers.h"
 #include "import/gin_conversion.h"
 
-enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, NONE };
+enum how { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, PARTS, OFF, NONE };
 
 static const struct gin_key {
     const char *scope, *name, *key, *extra; /* see gin_keys.def */
@@ -139,6 +139,16 @@ static void take_extra_mlp(struct syi_gin_conversion *c)
 
 /* ---- bindings ---- */
 
+static void note_unknown(struct syi_gin_conversion *c, const struct syi_gin_binding *binding)
+{
+    char why[SYI_GIN_TEXT] = "no key for it is known";
+    struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, binding));
+    const char *nearest = nearest_row(&name);
+    if (syi_is_near(name.last, nearest))
+        snprintf(why, sizeof why, "no key for it is known; the nearest that has one: %s", nearest);
+    syi_gin_note_binding(c, binding, why);
+}
+
 static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
                         const struct gin_key *row, uint32_t value)
 {
@@ -162,6 +172,12 @@ static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_bindi
         return;
     case LATER: return; /* take_decodes, take_extra_mlp */
     case WIRING: return;
+    case PARTS:
+        if (!syi_gin_is_nothing(c, value) && !*syi_gin_referred_to(c, value)) note_unknown(c, binding);
+        return;
+    case OFF:
+        if (syi_gin_is_word(c, value, "False")) syi_gin_note_binding(c, binding, row->extra);
+        return;
     case NONE:
         if (!syi_gin_is_nothing(c, value)) syi_gin_note_binding(c, binding, row->extra);
         return;
@@ -207,16 +223,6 @@ static int is_referred_to(const struct syi_gin_conversion *c, const char *name)
     return 0;
 }
 
-static void note_unknown(struct syi_gin_conversion *c, const struct syi_gin_binding *binding,
-                         const struct syi_gin_name *name)
-{
-    char why[SYI_GIN_TEXT] = "no key for it is known";
-    const char *nearest = nearest_row(name);
-    if (syi_is_near(name->last, nearest))
-        snprintf(why, sizeof why, "no key for it is known; the nearest that has one: %s", nearest);
-    syi_gin_note_binding(c, binding, why);
-}
-
 /* Why a row does not hold: it is of another optimizer or function of decoding than those in force. NULL: it does. */
 static const char *why_not(const struct syi_gin_conversion *c, const struct gin_key *row,
                            const struct syi_gin_name *name)
@@ -235,8 +241,9 @@ static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_b
 {
     uint32_t value = syi_gin_follow(c->gin, binding->value);
     const char *why = row ? why_not(c, row, name) : NULL;
-    if (row && row->how == WIRING) return;
-    if (value == SYI_GIN_NONE || c->gin->nodes[value].kind == SYI_GIN_MACRO) {
+    const int unset = value == SYI_GIN_NONE || c->gin->nodes[value].kind == SYI_GIN_MACRO;
+    if (row && (row->how == WIRING || (row->how == PARTS && unset))) return;
+    if (unset) {
         /* a macro, %gin.REQUIRED, or a constant of Python, %enums.Layout.MIXED: a choice may take its name */
         const char *constant = value == SYI_GIN_NONE ? "" : syi_gin_text_of(c, value);
         if (row && row->how == CHOICE && strchr(constant, '.') && strcmp(constant, "gin.REQUIRED"))
@@ -247,7 +254,7 @@ static void convert_binding(struct syi_gin_conversion *c, const struct syi_gin_b
         convert_known(c, binding, row, value);
     } else if (row || !syi_gin_convert_optax(c, binding, name, value)) {
         if (!row)
-            note_unknown(c, binding, name);
+            note_unknown(c, binding);
         else if (!syi_gin_is_word(c, value, "None")) /* which asks for nothing */
             syi_gin_note_binding(c, binding, why);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/compat.h"
+#include "data/vocabulary.h"
 #include "import/export.h"
 #include "import/hf.h"
 
@@ -210,10 +211,13 @@ static void put_integer(struct syi_json_writer *json, const char *key, int64_t v
     syi_json_put_key_integer(json, key, value);
 }
 
+/* Whole numbers with a point: transformers 5 refuses a folder that has 0 where a real number belongs. */
 static void put_real(struct syi_json_writer *json, const char *key, double value)
 {
     syi_json_put_key(json, key);
+    size_t from = json->out->length;
     syi_json_put_double(json, value);
+    if (json->out->data && !strpbrk(json->out->data + from, ".en")) syi_text_puts(json->out, ".0");
 }
 
 static void put_flag(struct syi_json_writer *json, const char *key, int value)
@@ -262,12 +266,34 @@ static void put_dimensions(struct syi_json_writer *json, const struct syi_config
     put_flag(json, "is_gated_act", gated);
 }
 
+/* Ids of the end of a text and of what is unknown, where a vocabulary has them as T5. */
+enum { END = 1, UNKNOWN = 2 };
+
+/* Of targets. A SentencePiece model says its own; one that cannot be read here is no reason to write no weights. */
+static int read_special_ids(struct syi_export *export, struct sy_error *err)
+{
+    struct syi_vocabulary vocabulary = {0};
+    struct sy_error why = {0};
+    const struct syi_vocabulary_part *part = syi_config_vocabulary(&export->config, 1);
+    export->end = END, export->unknown = UNKNOWN;
+    if (part->kind != SYI_VOCABULARY_sentencepiece) return SY_OK;
+    int status = syi_vocabulary_make(&vocabulary, part, &why);
+    if (status == SY_ENOMEM) return syi_error(err, status, "%s", why.text);
+    if (status)
+        syi_text_printf(&export->said, "the end of a text is taken to be id %d: %s\n", END, why.text);
+    else
+        export->end = vocabulary.end, export->unknown = vocabulary.unknown;
+    syi_vocabulary_close(&vocabulary);
+    return SY_OK;
+}
+
 /* NULL: there is none for this vocabulary, or the model has no rows for it (as where its texts are elsewhere). */
-static const char *tokenizer_class(const struct syi_config *c)
+static const char *tokenizer_class(const struct syi_export *export)
 {
     enum { BYTE_IDS = 259 };
+    const struct syi_config *c = &export->config;
     const struct syi_vocabulary_part *part = syi_config_vocabulary(c, 0);
-    if (part != syi_config_vocabulary(c, 1)) return NULL;
+    if (part != syi_config_vocabulary(c, 1) || export->end != END || export->unknown != UNKNOWN) return NULL;
     if (part->kind == SYI_VOCABULARY_sentencepiece) return "T5Tokenizer";
     int fits = BYTE_IDS + part->extra_ids <= c->model.vocab_size;
     return part->kind == SYI_VOCABULARY_bytes && fits ? "ByT5Tokenizer" : NULL;
@@ -295,10 +321,10 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     if (family != SYI_HF_SWITCH) put_flag(json, "scale_decoder_outputs", syi_export_is_scaled(c));
     put_flag(json, "is_encoder_decoder", 1);
     put_integer(json, "pad_token_id", 0);
-    put_integer(json, "eos_token_id", 1);
+    put_integer(json, "eos_token_id", export->end);
     put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
     put_integer(json, "n_positions", c->data.max_input_length);
-    if (tokenizer_class(c)) syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(c));
+    if (tokenizer_class(export)) syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(export));
     syi_json_put_key_string(json, "torch_dtype",
                             export->dtype == SYI_SAFETENSORS_BF16 ? "bfloat16" : "float32");
     syi_json_put_key_string(json, "transformers_version", "5.0.0");
@@ -324,7 +350,7 @@ static void put_generation(struct syi_json_writer *json, const struct syi_export
     (void)family;
     syi_json_open(json, '{');
     put_integer(json, "pad_token_id", 0);
-    put_integer(json, "eos_token_id", 1);
+    put_integer(json, "eos_token_id", export->end);
     put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
     put_integer(json, "max_new_tokens",
                 c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
@@ -348,7 +374,7 @@ static void put_tokenizer(struct syi_json_writer *json, const struct syi_export 
 {
     (void)family;
     syi_json_open(json, '{');
-    syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(&export->config));
+    syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(export));
     put_integer(json, "extra_ids", syi_config_vocabulary(&export->config, 0)->extra_ids);
     syi_json_put_key_string(json, "pad_token", "<pad>");
     syi_json_put_key_string(json, "eos_token", "</s>");
@@ -393,7 +419,7 @@ static int write_tokenizer(struct syi_export *export, const char *to, enum syi_h
                            struct sy_error *err)
 {
     const struct syi_vocabulary_part *part = syi_config_vocabulary(&export->config, 0);
-    if (!tokenizer_class(&export->config)) {
+    if (!tokenizer_class(export)) {
         syi_text_puts(&export->said, "no tokenizer is written: transformers has none like this vocabulary\n");
         return SY_OK;
     }
@@ -421,6 +447,7 @@ static int write_folder(struct syi_export *export, const char *to, struct sy_err
 {
     enum syi_hf_family family = family_of(&export->config);
     int status = check_config(&export->config, family, err);
+    if (!status) status = read_special_ids(export, err);
     if (!status) warn_of_versions(&export->config, family);
     if (!status) status = write_tensors(export, to, family, err);
     if (!status) status = write_json(export, to, "config.json", family, put_config, err);

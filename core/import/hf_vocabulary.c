@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/packed.h"
+#include "data/vocabulary.h"
 #include "import/hf.h"
 
 enum { EXTRA_IDS = 100, BYTE_IDS = 259, LARGEST_MODEL = 1 << 28 };
@@ -79,7 +80,7 @@ static int refuse(const struct tokenizer *t, const char *why)
     return syi_error(
         t->err, SY_EUNSUPPORTED,
         "tokenizer.json: %s: no SentencePiece model can be made of it; put the tokenizer's spiece.model into the "
-        "folder",
+        "folder, or name another with --set vocabulary.kind and vocabulary.file",
         why);
 }
 
@@ -228,6 +229,53 @@ static int convert(struct tokenizer *t)
     return status ? status : put_settings(t, t->json.nodes[unknown].integer);
 }
 
+/* ---- what is done to texts there and not here ---- */
+
+/* A text that a member has, as {"Regex": " {2,}"}; "": it has none. */
+static const char *pattern_of(const struct tokenizer *t, uint32_t step)
+{
+    uint32_t pattern = syi_json_member(&t->json, step, "pattern");
+    return pattern == SYI_JSON_NONE ? "" : text_of(t, pattern, "Regex");
+}
+
+/* Whether SentencePiece does it, too: the character map, blanks taken together, and one before each text. */
+static int is_done_here(const struct tokenizer *t, uint32_t step)
+{
+    const char *type = text_of(t, step, "type"), *scheme = text_of(t, step, "prepend_scheme");
+    uint32_t prefix = syi_json_member(&t->json, step, "add_prefix_space");
+    if (!strcmp(type, "Metaspace"))
+        return (!*scheme || !strcmp(scheme, "always")) &&
+               (prefix == SYI_JSON_NONE || t->json.nodes[prefix].kind != SYI_JSON_FALSE);
+    if (!strcmp(type, "Replace")) return !strcmp(pattern_of(t, step), " {2,}");
+    return !strcmp(type, "Precompiled") || !strcmp(type, "Strip") || !strcmp(type, "WhitespaceSplit");
+}
+
+/* A step, or a sequence of them, whose member `list` has them. */
+static void note_steps(const struct tokenizer *t, const char *what, const char *list, uint32_t step,
+                       struct syi_text *lines)
+{
+    struct syi_json_writer line;
+    uint32_t steps;
+    if (step == SYI_JSON_NONE || t->json.nodes[step].kind != SYI_JSON_OBJECT) return;
+    steps = syi_json_member(&t->json, step, list);
+    if (steps != SYI_JSON_NONE) {
+        for (uint32_t at = t->json.nodes[steps].first; at != SYI_JSON_NONE; at = t->json.nodes[at].next)
+            note_steps(t, what, list, at, lines);
+        return;
+    }
+    if (is_done_here(t, step)) return;
+    syi_text_printf(lines, "tokenizer.json: the %s ", what);
+    syi_json_begin(&line, lines);
+    syi_json_put_string(&line, text_of(t, step, "type"));
+    syi_text_puts(lines, " is not taken over: texts that it changes get other ids\n");
+}
+
+static void note_all_steps(const struct tokenizer *t, struct syi_text *lines)
+{
+    note_steps(t, "normalizer", "normalizers", syi_json_member(&t->json, 0, "normalizer"), lines);
+    note_steps(t, "pre_tokenizer", "pretokenizers", syi_json_member(&t->json, 0, "pre_tokenizer"), lines);
+}
+
 /* ---- which one ---- */
 
 static int has_file(const char *folder, const char *name)
@@ -302,6 +350,7 @@ static int take_tokenizer_json(struct syi_import *import, struct sy_error *err)
     struct tokenizer t = {.out = &model, .err = err};
     int there, status = syi_hf_json(import->folder, file, &t.json, &there, err);
     if (!status) status = convert(&t);
+    if (!status) note_all_steps(&t, &import->unused);
     if (!status) status = syi_text_status(&model, err);
     if (!status) status = set_file(import, file, t.extra, err);
     if (!status)
@@ -327,11 +376,31 @@ static int take_sentencepiece(struct syi_import *import, const char *file, int64
     return status;
 }
 
+/* Tokenizers have 100 extra ids where nothing is said, models of which somebody took the last rows have none. A model that cannot
+ * be opened here is for whoever needs it to say. */
+static int fit_extra_ids(struct syi_import *import, struct sy_error *err)
+{
+    struct syi_vocabulary vocabulary = {0};
+    struct sy_error why = {0};
+    struct syi_config *c = &import->config;
+    int status = syi_vocabulary_make(&vocabulary, &c->vocabulary.part[0], &why);
+    int fits = status || syi_vocabulary_size(&vocabulary) <= c->model.vocab_size;
+    syi_vocabulary_close(&vocabulary);
+    if (status == SY_ENOMEM) return syi_error(err, status, "%s", why.text);
+    if (fits || !c->vocabulary.part[0].extra_ids) return SY_OK;
+    syi_text_printf(&import->unused,
+                    "vocabulary.extra_ids is 0: the model has no rows for %lld more ids than pieces\n",
+                    (long long)c->vocabulary.part[0].extra_ids);
+    return syi_hf_set(c, "the tokenizer", err, "vocabulary.extra_ids=0");
+}
+
 int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
 {
     static const char file[] = "spiece.model";
     struct syi_hf *hf = import->state;
     struct kind kind = {0};
+    /* chosen by the run file or --set: what stands in the folder is not needed */
+    const int other = import->config.vocabulary.part[0].kind != SYI_VOCABULARY_bytes;
     int status = read_kind(import, &kind, err);
     if (status) return status;
     int multilingual =
@@ -343,8 +412,19 @@ int syi_hf_vocabulary(struct syi_import *import, struct sy_error *err)
         if (status) return status;
         return set_kind(import, "bytes", kind.extra < room ? kind.extra : room > 0 ? room : 0, err);
     }
-    if (has_file(import->folder, file)) return take_sentencepiece(import, file, kind.extra, err);
-    if (has_file(import->folder, "tokenizer.json")) return take_tokenizer_json(import, err);
+    if (has_file(import->folder, file)) {
+        status = take_sentencepiece(import, file, kind.extra, err);
+        return status ? status : fit_extra_ids(import, err);
+    }
+    if (has_file(import->folder, "tokenizer.json")) {
+        struct sy_error why = {0};
+        status = take_tokenizer_json(import, &why);
+        if (status != SY_EUNSUPPORTED || !other)
+            return status ? syi_error(err, status, "%s", why.text) : SY_OK;
+        syi_text_puts(&import->unused,
+                      "tokenizer.json is not taken over: [vocabulary] is what a run file or --set says\n");
+        return SY_OK;
+    }
     syi_text_printf(
         &import->unused,
         "there is no tokenizer in %s: [vocabulary] is what a run file or --set says, or that of bytes\n",

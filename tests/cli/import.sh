@@ -39,6 +39,9 @@ exits 0 "$program" export switch --format hf --to switch-hf
 says switch-hf/config.json '"model_type":"switch_transformers"'
 says switch-hf/config.json '"num_sparse_encoder_layers":1'
 says switch-hf/tokenizer_config.json ByT5Tokenizer
+# transformers 5 refuses a folder that has 0 where its configuration has a real number.
+exits 0 "$program" export switch --format hf --to no-losses --set moe.aux_loss_factor=0 --set moe.router_z_loss_factor=0
+for loss in aux z; do says no-losses/config.json "\"router_${loss}_loss_coef\":0\.0"; done
 exits 0 "$program" import switch-hf --to back
 cmp -s switch/checkpoints/3/params.safetensors back/$weights || fail 'experts: other weights after export and import'
 printf 'abc\nhgfe\n' >words
@@ -145,6 +148,13 @@ exits 0 "$program" import texts --to bytes-run --set vocabulary.kind=bytes
 says bytes-run/run.conf '^kind = "bytes"$'
 exits 1 "$program" import texts --to never --set vocabulary.kind=words
 says err 'vocabulary.file is empty'
+# What cannot be had is no hindrance where it is not wanted.
+echo '{"model": {"type": "BPE", "vocab": {"a": 0}}}' >texts/tokenizer.json
+exits 1 "$program" import texts --to never
+says err 'its model is not a unigram one.*name another with --set vocabulary.kind'
+printf 'a\nb\n' >letters
+exits 0 "$program" import texts --to letters-run --set vocabulary.kind=characters --set vocabulary.file=letters
+says out '^tokenizer.json is not taken over'
 rm -r texts
 exits 0 "$program" export texts-run --format hf --to texts-out
 cmp -s texts-run/vocabulary texts-out/spiece.model || fail 'the model made of tokenizer.json is not what is exported'
@@ -152,6 +162,21 @@ if [ -e "${SWITCHYARD_BACKEND_PATH%%:*}/switchyard-sentencepiece.so" ]; then
     printf 'abc ab\n' >text
     "$program" tokenize texts-run <text >ids || fail 'tokenize'
     says ids '^4 5 4	'
+    # A model whose end is another id than T5's: generate() has to stop there, and T5's tokenizer is another.
+    piece() { # TEXT TYPE
+        printf "\\012\\$(printf %03o $((${#1} + 9)))\\012\\$(printf %03o ${#1})%s\\025\\000\\000\\000\\000\\030\\$(printf %03o "$2")" "$1"
+    }
+    { piece '<pad>' 3; piece '<unk>' 2; piece '<s>' 3; piece '</s>' 3; piece a 1; piece b 1; } >other.model
+    exits 0 tiny other --set train.steps=0 --set moe.num_experts=0 --set vocabulary.kind=sentencepiece --set vocabulary.file=other.model
+    exits 0 "$program" export other --format hf --to other-hf
+    says out '^no tokenizer is written'
+    for name in config generation_config; do says other-hf/$name.json '"eos_token_id":3,'; done
+    # Models without rows for extra ids, and a folder that does not say how many there are.
+    cp -r "$golden/t5-1.0-bin-legacy" no-rows && chmod -R u+w no-rows
+    cp other.model no-rows/spiece.model
+    exits 0 "$program" import no-rows --to no-rows-run
+    says out '^vocabulary.extra_ids is 0: the model has no rows for 100 more ids'
+    echo ab | "$program" predict no-rows-run --set decode.max_length=4 >/dev/null || fail 'a model without rows for extra ids'
 else
     echo 'skipped: ids of that vocabulary: the plugin of SentencePiece was not built'
 fi
@@ -169,6 +194,18 @@ for more in '' ', {"id": 7, "content": "<sep>"}, {"id": 8, "content": "\n"}'; do
 done
 says out '^2 tokens that were added to the tokenizer are not imported.*: "<sep>" (id 7), "\\n" (id 8)$'
 
+# What is done to texts before SentencePiece has them.
+for do in '{"type": "Lowercase"}' '{"type": "Strip"}'; do
+    printf '{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, %s]},
+        "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"}, "model": {"type": "Unigram", "unk_id": 2, "vocab": %s}}\n' \
+        "$do" "$vocabulary" >added/tokenizer.json
+    rm -rf added-run
+    exits 0 "$program" import added --to added-run
+    case $do in
+    *Lowercase*) says out '^tokenizer.json: the normalizer "Lowercase" is not taken over: ' ;;
+    *) ! grep -q 'not taken over' out || fail "what is done here is said to be not: $(cat out)" ;;
+    esac
+done
 rm added/tokenizer.json
 echo '{"<sep>": 384, "<extra_id_0>": 383}' >added/added_tokens.json
 rm -rf added-run

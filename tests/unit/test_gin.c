@@ -407,10 +407,25 @@ Test(gin, what_is_not_converted)
     syi_text_free(&warnings);
 }
 
+/* Classes that say which part goes where are no place for a misspelled number, nor for data of another kind. */
+Test(gin, what_is_no_wiring)
+{
+    convert_decoding(
+        "train.model = %MODEL\ntrain.trainer_cls = @trainer.Trainer\ntrain.infer_eval_dataset_cfg = None\n"
+        "train.total_step = 77\ntrain_eval/utils.DatasetConfig:\n  split = 'validation'\n  shuffle = False\n",
+        "test:4: train.total_step = 77: no key for it is known; the nearest that has one: train.total_steps");
+    convert_decoding("train/utils.DatasetConfig:\n  shuffle = True\n  use_cached = True\n", NULL);
+    convert_decoding("train/utils.DatasetConfig.shuffle = False\n",
+                     "examples of training are always shuffled");
+    convert_decoding("train/utils.DatasetConfig.split = 'train[:10%]'\n", "task.NAME.train has the files");
+    convert_decoding("layer_norm.T5LayerNorm.epsilon = 1e-5\n", NULL);
+    cr_expect_eq(config.model.layer_norm_epsilon, 1e-5);
+}
+
 /* All rows of the table name keys that there are, but for the empty ones. */
 Test(gin, the_table_names_keys)
 {
-    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, NONE };
+    enum { VALUE, CHOICE, ACTIVATIONS, LENGTHS, FACTOR, TASK, DECODER, LATER, WIRING, PARTS, OFF, NONE };
     static const struct {
         int how;
         const char *name, *key, *extra;
@@ -425,6 +440,7 @@ Test(gin, the_table_names_keys)
                       rows[i].how == LATER;
         if (has_key)
             cr_expect_eq(syi_key_parse(rows[i].key, &key, reason), SY_OK, "%s: %s", rows[i].name, reason);
-        if (rows[i].how == NONE) cr_expect_not_null(rows[i].extra, "%s has no reason", rows[i].name);
+        if (rows[i].how == NONE || rows[i].how == OFF)
+            cr_expect_not_null(rows[i].extra, "%s has no reason", rows[i].name);
     }
 }
