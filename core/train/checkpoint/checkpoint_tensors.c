@@ -167,7 +167,7 @@ static int fits(const struct syi_safetensors_tensor *there, const struct syi_saf
 static int refuse(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
                   const struct syi_safetensors_tensor *wanted, struct sy_error *err)
 {
-    const char *name = wanted ? wanted->name : there->name,
+    const char *name = (there ? there : wanted)->name,
                *what = strncmp(name, "state/", 6) ? "model" : "optimizer";
     char has[256], wants[256];
     if (!there)
