@@ -163,12 +163,12 @@ static int fits(const struct syi_safetensors_tensor *there, const struct syi_saf
            !memcmp(there->dims, wanted->dims, (size_t)there->rank * sizeof there->dims[0]);
 }
 
-/* there, wanted: of one name; NULL where it is missing. State that does not fit is that of an optimizer with other keys. */
-static int refuse(const struct syi_safetensors *file, const struct syi_safetensors_tensor *there,
-                  const struct syi_safetensors_tensor *wanted, struct sy_error *err)
+/* there, wanted: of that name; NULL where it is missing. State that does not fit is that of an optimizer with other keys. */
+static int refuse(const struct syi_safetensors *file, const char *name,
+                  const struct syi_safetensors_tensor *there, const struct syi_safetensors_tensor *wanted,
+                  struct sy_error *err)
 {
-    const char *name = (there ? there : wanted)->name,
-               *what = strncmp(name, "state/", 6) ? "model" : "optimizer";
+    const char *what = strncmp(name, "state/", 6) ? "model" : "optimizer";
     char has[256], wants[256];
     if (!there)
         return syi_error(err, SY_EMISMATCH,
@@ -194,9 +194,10 @@ int syi_checkpoint_tensors_compare(const struct syi_checkpoint_tensors *tensors,
         const struct syi_safetensors_tensor *wanted = i < tensors->n ? &tensors->list[i] : NULL;
         const struct syi_safetensors_tensor *there = j < file->n_tensors ? &file->tensors[j] : NULL;
         int order = !wanted ? 1 : !there ? -1 : strcmp(wanted->name, there->name);
-        if (order < 0) return refuse(file, NULL, wanted, err);
-        if (order > 0) return refuse(file, there, NULL, err);
-        if (!fits(there, wanted, tensors->source[i].shared)) return refuse(file, there, wanted, err);
+        if (order < 0) return refuse(file, wanted->name, NULL, wanted, err);
+        if (order > 0) return refuse(file, there->name, there, NULL, err);
+        if (!fits(there, wanted, tensors->source[i].shared))
+            return refuse(file, there->name, there, wanted, err);
         i++, j++;
     }
     return SY_OK;
