@@ -84,12 +84,19 @@ static void glu_mask(const struct glu *g, int64_t outer, int64_t column, int64_t
 /* Lines of floats. With bf16 the arithmetic is the bound, and asking takes its places. */
 static inline void ask_for(const void *x, int half, int64_t first, int64_t n)
 {
-    for (int64_t i = 0; !half && i < n; i += SYCPU_LANES) __builtin_prefetch((const float *)x + first + i);
+    for (int64_t i = 0; SY_TRAINING && !half && i < n; i += SYCPU_LANES)
+        __builtin_prefetch((const float *)x + first + i);
+}
+
+/* A program that only answers has no results so large. */
+static inline int is_far(const struct glu *g)
+{
+    return SY_TRAINING && g->far;
 }
 
 static inline void put(const struct glu *g, void *y, int half, int64_t i, vf v, int64_t n)
 {
-    if (!half && g->far)
+    if (!half && is_far(g))
         vf_stream((float *)y + i, v);
     else
         fast_put(y, half, i, v, n);
@@ -234,7 +241,7 @@ static inline void each_position(const struct glu *g, int64_t outer, run_fn run)
             each_piece(g, (outer * g->inner + i) * columns, (i + 1 < filled ? 1 : g->inner - i) * columns,
                        begin, end, drops ? mask : NULL, run);
     }
-    if (g->far) vf_stream_end();
+    if (is_far(g)) vf_stream_end();
     for (int i = 0; i < g->call->n_out; i++) zero_empty(g, &g->call->out[i], outer, filled);
 }
 
