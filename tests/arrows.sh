@@ -31,7 +31,7 @@ core/train/checkpoint: core/base core/program core/parallel core/comm core/runti
 core/train/init: core/base core/model core/runtime core/train/launch core/train/engine core/train/checkpoint
 core/train/compare: core/base core/program core/parallel core/optim core/runtime core/data core/train/launch core/train/engine core/train/init
 core/train/replay: core/base core/program core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/trainer
-core/import: core/base core/program core/model core/train/launch core/train/engine core/train/checkpoint
+core/import: core/base core/program core/model core/data core/train/launch core/train/engine core/train/checkpoint
 core/train/trainer: include/switchyard core/base core/parallel core/optim core/comm core/runtime core/data core/text_metrics core/train/launch core/train/engine core/train/checkpoint core/train/init
 core/train/predict: core/base core/parallel core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint
 core/api: include/switchyard core/base core/optim core/comm core/runtime core/data core/train/launch core/train/engine core/train/checkpoint core/train/init core/train/predict core/train/trainer
