@@ -202,9 +202,9 @@ static void run_backward(const struct glu *g, const struct piece *p)
 #undef CASE
 }
 
-typedef void (*run_fn)(const struct glu *, const struct piece *);
-
 /* ---- a task ---- */
+
+typedef void (*run_fn)(const struct glu *, const struct piece *);
 
 /* +0 for the slots of a task past the count. */
 static void zero_empty(const struct glu *g, const struct sy_tensor *out, int64_t outer, int64_t filled)
