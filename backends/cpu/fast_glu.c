@@ -88,6 +88,13 @@ static inline void ask_for(const void *x, int half, int64_t first, int64_t n)
         __builtin_prefetch((const float *)x + first + i);
 }
 
+/* Those of gate and linear. */
+static inline void ask_for_both(const struct glu *g, int half, int64_t first, int64_t n)
+{
+    ask_for(g->gate, half, first, n);
+    ask_for(g->linear, half, first, n);
+}
+
 /* A program that only answers has no results so large. */
 static inline int is_far(const struct glu *g)
 {
@@ -125,8 +132,7 @@ ALWAYS_INLINE void forward(const struct glu *g, const struct piece *p, int kind,
                       vw_get(linear, half, p->from + done));
         if (mask) v = vw_drop(v, vw_get(mask, 0, done));
         put_wide(g, y, half, p->at + done, v);
-        ask_for(gate, half, p->next_from + done, VW_LANES);
-        ask_for(linear, half, p->next_from + done, VW_LANES);
+        ask_for_both(g, half, p->next_from + done, VW_LANES);
     }
 #endif
 #define BODY(c, count)                                                                                       \
@@ -135,8 +141,7 @@ ALWAYS_INLINE void forward(const struct glu *g, const struct piece *p, int kind,
                       fast_get(linear, half, p->from + c, count));                                           \
         if (mask) v = vf_drop(v, fast_load(mask + c, count));                                                \
         put(g, y, half, p->at + c, v, count);                                                                \
-        ask_for(gate, half, p->next_from + c, 1);                                                            \
-        ask_for(linear, half, p->next_from + c, 1);                                                          \
+        ask_for_both(g, half, p->next_from + c, 1);                                                          \
     } while (0)
     FAST_COLUMNS_FROM(done, c, p->n, BODY);
 #undef BODY
@@ -155,8 +160,7 @@ ALWAYS_INLINE void backward(const struct glu *g, const struct piece *p, int kind
         if (mask) d = vw_drop(d, vw_get(mask, 0, done));
         put_wide(g, dlinear, half, p->from + done, vw_mul(d, value));
         put_wide(g, dgate, half, p->from + done, vw_mul(vw_mul(d, other), slope));
-        ask_for(gate, half, p->next_from + done, VW_LANES);
-        ask_for(linear, half, p->next_from + done, VW_LANES);
+        ask_for_both(g, half, p->next_from + done, VW_LANES);
         ask_for(dy, half, p->next_at + done, VW_LANES);
     }
 #endif
@@ -167,8 +171,7 @@ ALWAYS_INLINE void backward(const struct glu *g, const struct piece *p, int kind
         if (mask) d = vf_drop(d, fast_load(mask + c, count));                                                \
         put(g, dlinear, half, p->from + c, vf_mul(d, value), count);                                         \
         put(g, dgate, half, p->from + c, vf_mul(vf_mul(d, other), slope), count);                            \
-        ask_for(gate, half, p->next_from + c, 1);                                                            \
-        ask_for(linear, half, p->next_from + c, 1);                                                          \
+        ask_for_both(g, half, p->next_from + c, 1);                                                          \
         ask_for(dy, half, p->next_at + c, 1);                                                                \
     } while (0)
     FAST_COLUMNS_FROM(done, c, p->n, BODY);
