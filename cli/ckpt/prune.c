@@ -65,6 +65,7 @@ static int look(struct pruning *p, struct sy_error *err)
     if (status || p->options->which || !p->n_there) return status;
     status = syi_checkpoint_view_open(p->run, SYI_CHECKPOINT_LATEST, &view, err);
     p->newest = view.meta;
+    p->newest.best_step = syi_checkpoint_best_left(p->run, p->there, p->n_there, view.meta.best_step);
     syi_checkpoint_view_close(&view);
     return status;
 }

@@ -267,6 +267,21 @@ Test(checkpoint, the_best_one_stays_as_long_as_it_is_the_best)
     check_refused(a_visit(LOAD, 2, 1, 1, SYI_CHECKPOINT_BEST), SY_ENOENT, "has no best checkpoint");
 }
 
+Test(checkpoint, where_the_save_of_the_best_failed_the_best_before_stays)
+{
+    static const int64_t saved[][2] = {{10, 10}, {20, 20}, {30, 20}, {45, 40}, {50, 40}, {60, 40}};
+    for (size_t i = 0; i < SYI_COUNT(saved); i++) {
+        struct visit v = a_visit(SAVE, 1, 1, 1, saved[i][0]);
+        v.keep = 1;
+        v.meta.best_step = saved[i][1];
+        v.meta.best_metric = 1;
+        cr_assert_eq(visit(&v, NULL), SY_OK);
+    }
+    cr_expect(!there("10") && there("20") && !there("45") && !there("50") && there("60"));
+    check_refused(a_visit(LOAD, 2, 1, 1, SYI_CHECKPOINT_BEST), SY_ENOENT,
+                  "are those of step 20: name that step");
+}
+
 Test(checkpoint, the_same_step_again_replaces)
 {
     struct visit v = a_visit(SAVE, 2, 1, 1, 8);

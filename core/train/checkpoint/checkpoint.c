@@ -2,6 +2,7 @@
 /* Loading a session by all ranks together. A rank that fails to load stops the others at their next meeting. */
 #include "config.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/packed.h"
@@ -68,6 +69,23 @@ int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err
     return status;
 }
 
+/* What is left where the best evaluation's weights are gone. */
+static int say_gone(const char *run_dir, int64_t best, const struct sy_error *why, struct sy_error *err)
+{
+    struct sy_error ignored = {0};
+    int64_t *steps = NULL;
+    size_t n = 0;
+    int unlisted = syi_checkpoint_list(run_dir, &steps, &n, &ignored);
+    int64_t left = unlisted ? -1 : syi_checkpoint_best_left(run_dir, steps, n, best);
+    syi_free(steps);
+    if (left < 0) return syi_error(err, SY_ENOENT, "the best evaluation's weights are gone: %s", why->text);
+    return syi_error(
+        err, SY_ENOENT,
+        "the best evaluation's weights are gone: %s; the newest that were the best before are those "
+        "of step %" PRId64 ": name that step",
+        why->text, left);
+}
+
 int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error *err)
 {
     struct sy_error why = {0};
@@ -84,8 +102,7 @@ int syi_checkpoint_find_best(const char *run_dir, int64_t *step, struct sy_error
             run_dir);
     status = syi_checkpoint_find(run_dir, best, &folder, &why);
     syi_free(folder);
-    if (status == SY_ENOENT)
-        return syi_error(err, status, "the best evaluation's weights are gone: %s", why.text);
+    if (status == SY_ENOENT) return say_gone(run_dir, best, &why, err);
     if (status) return syi_error(err, status, "%s", why.text);
     *step = best;
     return SY_OK;

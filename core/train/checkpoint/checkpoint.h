@@ -245,6 +245,9 @@ int syi_checkpoint_list_whole(const char *run_dir, syi_checkpoint_damaged_fn dam
 int syi_checkpoint_none(const char *run_dir, struct sy_error *err);
 /* *step: of the best evaluation as the newest checkpoint has it, -1: nothing was evaluated. */
 int syi_checkpoint_best(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;
+/* The step of `steps`, ascending, that has the weights of the evaluation `best`; where they are gone (their save failed),
+ * the newest that was the best when it was saved; -1: none. */
+int64_t syi_checkpoint_best_left(const char *run_dir, const int64_t *steps, size_t n, int64_t best);
 /* Removes a complete checkpoint; a kill in the middle leaves no half of one. By the holder of the lock only. */
 int syi_checkpoint_remove(const char *run_dir, int64_t step, struct sy_error *err) SYI_MUST_CHECK;
 /* Clears away what a killed process left of a checkpoint that it wrote, replaced or removed. By the holder of the

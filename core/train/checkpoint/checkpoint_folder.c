@@ -399,6 +399,26 @@ static int is_among(int64_t step, const int64_t *steps, int n)
     return i < n;
 }
 
+/* A folder without a readable meta.json was no best. */
+static int was_best(const char *run_dir, int64_t step)
+{
+    struct sy_error why = {0};
+    struct syi_checkpoint_meta meta = {.best_step = -1};
+    char *folder = syi_checkpoint_path(run_dir, step, "", &why);
+    int status = folder ? syi_checkpoint_meta_read(folder, &meta, &why) : SY_ENOMEM;
+    syi_free(folder);
+    return !status && meta.best_step == step;
+}
+
+int64_t syi_checkpoint_best_left(const char *run_dir, const int64_t *steps, size_t n, int64_t best)
+{
+    if (best < 0) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (steps[i] == best) return best;
+    while (n && !was_best(run_dir, steps[n - 1])) n--;
+    return n ? steps[n - 1] : -1;
+}
+
 /* Keeps the newest, the one just written, the best and those beside them. What cannot be removed is no failure of
  * the new checkpoint. */
 static void prune(const char *run_dir, int64_t written, int64_t best, const struct syi_checkpoint_saving *how)
@@ -408,6 +428,7 @@ static void prune(const char *run_dir, int64_t written, int64_t best, const stru
     size_t n;
     if (how->keep <= 0) return;
     int status = syi_checkpoint_list(run_dir, &steps, &n, &err);
+    if (!status) best = syi_checkpoint_best_left(run_dir, steps, n, best);
     for (size_t i = 0; !status && i + (size_t)how->keep < n; i++)
         if (steps[i] != written && steps[i] != best && !is_among(steps[i], how->besides, how->n_besides) &&
             !(how->keep_every && steps[i] % how->keep_every == 0))
