@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/text.h"
 #include "metrics/runs.h"
@@ -121,6 +122,21 @@ static int name_runs(struct run *run, const char *path, const char *const *other
     return SY_OK;
 }
 
+/* A run that two names lead to would be counted twice. What is not there is attach's error. */
+static int refuse_twice(const char *path, const char *const *others, int n, struct sy_error *err)
+{
+    struct stat a, b;
+    for (int i = 0; i < n; i++)
+        for (int j = -1; j < i; j++) {
+            const char *earlier = j < 0 ? path : others[j];
+            if (stat(earlier, &a) || stat(others[i], &b) || a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+                continue;
+            return syi_error(err, SY_EINVAL, "metrics: %s and %s are one and the same run: name it once",
+                             earlier, others[i]);
+        }
+    return SY_OK;
+}
+
 int syi_runs_attach(sqlite3 *db, const char *path, const char *const *others, int n, struct sy_error *err)
 {
     struct run *run = syi_alloc((size_t)(n + 1) * sizeof(*run), err);
@@ -130,6 +146,7 @@ int syi_runs_attach(sqlite3 *db, const char *path, const char *const *others, in
     if (!status && n > most)
         status = syi_error(err, SY_EINVAL, "metrics: %d runs; this SQLite can compare %d at once", n + 1,
                            most + 1);
+    if (!status) status = refuse_twice(path, others, n, err);
     if (!status) status = name_runs(run, path, others, n, err);
     for (int i = 0; i <= n && !status; i++) {
         if (i) status = attach(db, others[i - 1], i + 1, err);

@@ -38,6 +38,9 @@ exits 0 "$program" metrics good other --tsv
 says out '[0-9]\.[0-9]\{9\}'
 exits 0 "$program" metrics good/ ./other --tsv 'SELECT DISTINCT run FROM all_eval'
 [ "$(tail -n 1 out)" = other ] || fail "all_eval: $(cat out)"
+ln -s other newest
+exits 1 "$program" metrics good other newest # as of a pattern: its numbers would be counted twice
+says err 'other/metrics.db and newest/metrics.db are one and the same run'
 exits 1 "$program" metrics good none
 one_line_error
 says err 'there is no none/metrics.db'
@@ -45,7 +48,10 @@ exits 1 "$program" metrics good 'SELECT absent'
 says err 'no such column'
 exits 1 "$program" metrics good other 'DELETE FROM run_2.metric'
 says err 'only read'
-for i in 1 2 3 4 5 6; do set -- "$@" good other; done
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    cp -r good "good$i"
+    set -- "$@" "good$i"
+done
 many=$("$program" metrics "$@" --tsv 'SELECT count(*) FROM all_run' 2>&1 | tail -n 1)
 case $many in
 12 | *'can compare'*) ;;
