@@ -334,5 +334,5 @@ const struct sy_backend_desc sy_backend_cpu = {
     .close = close_backend,
     .kernels = kernels,
     .n_kernels = sizeof(kernels) / sizeof(kernels[0]),
-    .panels_in_training = SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED, /* of others: doc/performance.md */
+    .panels_in_training = SYCPU_AMX_BF16 | SYCPU_AMX_EMULATED, /* of others: doc/performance-notes.md */
 };

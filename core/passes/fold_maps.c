@@ -24,7 +24,7 @@ static int take_relu(struct syi_folding *pass, size_t at, struct sy_error *err)
 }
 
 /* The norm after the sum at `at` computes it, if it rounds to bf16. In float32 that gains nothing: sum, norm and what is added are in
- * memory together, so a step of decoding touches more of it (measured, doc/performance.md). */
+ * memory together, so a step of decoding touches more of it (measured, doc/performance-notes.md). */
 static void take_sum(struct syi_folding *pass, size_t at)
 {
     struct syi_program *p = pass->program;
