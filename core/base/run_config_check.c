@@ -156,6 +156,25 @@ static int check_groups(const struct syi_config *config, struct sy_error *err)
         real);
 }
 
+/* Routers of T5X other than the masked one hand padding to experts where losses are over all tokens (core/model/router.c): it
+ * counts in their capacity. */
+static int check_capacity_tokens(const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_moe_part *moe = &config->moe;
+    if (moe->num_experts == 0 || config->run.compat != SYI_COMPAT_T5X ||
+        moe->capacity_tokens != SYI_TOKENS_REAL || !syi_compat(config, moe->router_loss_tokens))
+        return SY_OK;
+    for (int i = 0; i < 2; i++)
+        if (syi_sparse_layers(config, i) && syi_router_type(config, i) != SYI_ROUTER_TOKENS_CHOOSE_MASKED)
+            return syi_error(
+                err, SY_EINVAL,
+                "moe.capacity_tokens = \"real\": by run.compat = t5x the %s's router gives padding to "
+                "experts, too, where moe.router_loss_tokens is all: leave the first out, set the last "
+                "to \"real\", or take tokens_choose_masked",
+                i ? "decoder" : "encoder");
+    return SY_OK;
+}
+
 static int check_routers(const struct syi_config *config, struct sy_error *err)
 {
     static const char *const key[2] = {"router_type", "decoder_router_type"};
@@ -521,19 +540,13 @@ static int run_checks(const check_fn *checks, size_t n, const struct syi_config 
 
 int syi_config_validate_programs(const struct syi_config *config, struct sy_error *err)
 {
-    static const check_fn checks[] = {check_ids,
-                                      check_positions,
-                                      check_sparse_layers,
-                                      check_capacity,
-                                      check_groups,
-                                      check_routers,
-                                      check_batch,
-                                      check_gradients,
-                                      check_places,
-                                      check_buckets,
-                                      check_loss,
-                                      check_factors,
-                                      syi_config_check_optimizers,
+    static const check_fn checks[] = {check_ids,           check_positions,
+                                      check_sparse_layers, check_capacity,
+                                      check_groups,        check_capacity_tokens,
+                                      check_routers,       check_batch,
+                                      check_gradients,     check_places,
+                                      check_buckets,       check_loss,
+                                      check_factors,       syi_config_check_optimizers,
                                       check_decoding};
     return run_checks(checks, SYI_COUNT(checks), config, err);
 }

@@ -165,8 +165,9 @@ static int logits(struct syi_build *b, int x)
     int kernel = syi_build_param(b, "router/router_weights/w/kernel", 2, dim, axis, SYI_INIT_NORMAL, 0.02);
     int y = syi_matmul(b->p, x, kernel);
     if (!c->moe.router_use_bias) return y;
+    /* moe.gin's bias_init: no expert is preferred at first */
     int bias =
-        syi_build_param(b, "router/router_weights/w/bias", 1, dim + 1, axis + 1, SYI_INIT_NORMAL, 0.02);
+        syi_build_param(b, "router/router_weights/w/bias", 1, dim + 1, axis + 1, SYI_INIT_NORMAL, 1e-6);
     return syi_map2(b->p, SY_MAP_ADD, y, bias);
 }
 

@@ -1,9 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient program of the whole model: against finite differences in double; microbatches add up; padding
+/* The whole model: its initial scales; the gradient program against finite differences in double; microbatches add up; padding
  * changes no bit; one expert is a dense layer. Single ops: test_gradients.c; decoding: test_decode.c. */
 #include "config.h"
 
 #include "small_course.h"
+
+/* ---- initial values ---- */
+
+/* Those of T5X's gin files, of [model] and [moe] in small_model.h: how each kind of parameter begins, by the end of its name. */
+Test(model, begins_with_the_scales_of_t5x)
+{
+    static const struct {
+        const char *end;
+        enum syi_init init;
+        double scale;
+    } want[] = {
+        {"token_embedder/embedding", SYI_INIT_NORMAL, 1},
+        {"query/kernel", SYI_INIT_NORMAL, 0.17677669529663687}, /* sqrt(1 / 8 / head_dim) */
+        {"key/kernel", SYI_INIT_NORMAL, 0.35355339059327373},
+        {"attention/out/kernel", SYI_INIT_NORMAL, 0.25},
+        {"extra_mlp/wi_0/kernel", SYI_INIT_TRUNCATED_NORMAL, 0.35355339059327373 / 0.87962566},
+        {"shared/wo/kernel", SYI_INIT_TRUNCATED_NORMAL, 0.25 / 0.87962566},
+        {"expert/wi_0/kernel", SYI_INIT_NORMAL, 0.35355339059327373},
+        {"expert/wo/kernel", SYI_INIT_NORMAL, 0.25},
+        {"rel_embedding", SYI_INIT_UNIFORM, 0.70710678118654752}, /* sqrt(3 / mean of 4 and 8) */
+        {"w/kernel", SYI_INIT_NORMAL, 0.02},
+        {"w/bias", SYI_INIT_NORMAL, 1e-6},
+        {"router/expert_bias", SYI_INIT_EXPERT_BIAS, 0},
+        {"logits_dense/kernel", SYI_INIT_TRUNCATED_NORMAL, 0.35355339059327373 / 0.87962566},
+        {"norm/scale", SYI_INIT_ONES, 1},
+    };
+    struct syi_config config = config_of("moe.router_use_bias=true", "moe.expert_bias=true",
+                                         "moe.extra_mlp=true", "moe.num_shared_experts=1", NULL);
+    struct model model;
+    size_t found[SYI_COUNT(want)] = {0};
+    model_open(&model, &config, shape_of(4, 6, 5), 0);
+    model_add(&model, SYI_EVAL);
+    for (size_t i = 0; i < model.model.n; i++) {
+        const struct syi_param *param = &model.model.param[i];
+        for (size_t w = 0; w < SYI_COUNT(want); w++) {
+            const char *end = strstr(param->name, want[w].end);
+            if (!end || strcmp(end, want[w].end) != 0) continue;
+            found[w]++;
+            cr_expect(param->init == want[w].init && fabs(param->scale - want[w].scale) < 1e-12,
+                      "%s: init %d, scale %.17g", param->name, (int)param->init, param->scale);
+        }
+    }
+    for (size_t w = 0; w < SYI_COUNT(want); w++) cr_expect_gt(found[w], 0, "no %s", want[w].end);
+    model_close(&model);
+}
 
 /* ---- the gradient program against finite differences ---- */
 

@@ -39,6 +39,14 @@ static const struct {
     {"moe.num_experts = 4\nmoe.router_loss_tokens = \"real\"\nrun.compat = \"t5x\"",
      "moe.router_loss_tokens = \"real\": moe.ignore_padding_tokens is false"},
     {"moe.num_experts = 4\nmoe.ignore_padding_tokens = \"false\"\nmoe.capacity_tokens = \"all\"", NULL},
+    {"run.compat = \"t5x\"\nmoe.num_experts = 4\nmoe.ignore_padding_tokens = \"true\"\nmoe.capacity_tokens = \"real\"\n"
+     "moe.router_type = \"tokens_choose_scatter\"",
+     "the encoder's router gives padding to experts, too"},
+    {"run.compat = \"t5x\"\nmoe.num_experts = 4\nmoe.ignore_padding_tokens = \"true\"\nmoe.capacity_tokens = \"real\"\n"
+     "moe.router_type = \"tokens_choose_scatter\"\nmoe.router_loss_tokens = \"real\"",
+     NULL},
+    {"run.compat = \"t5x\"\nmoe.num_experts = 4\nmoe.ignore_padding_tokens = \"true\"\nmoe.capacity_tokens = \"real\"",
+     NULL},
     {"moe.num_experts = 4\nmoe.capacity_tokens = \"real\"\nmoe.router_loss_tokens = \"real\"", NULL},
     {"moe.num_experts = 2\nmoe.num_selected_experts = 3", "is more than moe.num_experts = 2"},
     {"moe.num_experts = 4\nmoe.train_capacity_factor = 1e-9\nmoe.min_expert_capacity = 0",
