@@ -418,6 +418,8 @@ Test(gin, what_is_no_wiring)
     convert_decoding("train/utils.DatasetConfig.shuffle = False\n",
                      "examples of training are always shuffled");
     convert_decoding("train/utils.DatasetConfig.split = 'train[:10%]'\n", "task.NAME.train has the files");
+    convert_decoding("trainer.MoeTrainer.num_expert_partitions = 4\n",
+                     "T5X multiplies gradients of experts by it");
     convert_decoding("layer_norm.T5LayerNorm.epsilon = 1e-5\n", NULL);
     cr_expect_eq(config.model.layer_norm_epsilon, 1e-5);
 }
