@@ -185,6 +185,8 @@ int cli_load_failed(const struct sy_error *err);
 int cli_is_folder(const char *path);
 /* The dtype of weights that --dtype names (float32 where it is NULL). */
 int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struct sy_error *err);
+/* Whether "KEY=VALUE" sets cpu.threads, which counts only where --threads is not given. */
+int cli_sets_threads(const char *assignment);
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config);
 /* Whether the launch that was asked for is possible: CLI_DONE, or the exit status after having said why not.
  * numbers: the command needs a backend that computes. */

@@ -68,6 +68,8 @@ static int take_setting(const char *setting, struct side *side)
     if (!found) found = take_switch(setting, "fuse", SYI_USE_UNFUSED, &side->use);
     if (!found) found = take_switch(setting, "reuse", SYI_USE_APART, &side->use);
     if (found) return found < 0 ? CLI_USAGE : CLI_DONE;
+    if (cli_sets_threads(setting))
+        o->threads = 0; /* --threads is of both sides: what one says itself holds */
     if (o->set.n == CLI_MAX_SETS) {
         cli_error("diff: at most %d keys on a side", CLI_MAX_SETS);
         return CLI_USAGE;

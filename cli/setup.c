@@ -154,6 +154,15 @@ int cli_weights_dtype(const char *name, enum syi_safetensors_dtype *dtype, struc
     return syi_error(err, SY_EINVAL, "--dtype=%s: expected float32 or bfloat16", name);
 }
 
+int cli_sets_threads(const char *assignment)
+{
+    static const char key[] = "cpu.threads";
+    const char *at = assignment + strspn(assignment, " \t");
+    if (strncmp(at, key, sizeof key - 1)) return 0;
+    at += sizeof key - 1;
+    return at[strspn(at, " \t")] == '=';
+}
+
 struct syi_launch cli_launch(const struct cli_options *options, const struct syi_config *config)
 {
     return (struct syi_launch){.backend = options->backend,

@@ -28,7 +28,7 @@ rows() {
         if (how == "WIRING" || how == "PARTS") next
         if (how == "OFF") extra = "False: " extra
         if (how == "LENGTHS") key = "data.max_input_length`, `data.max_target_length"
-        if (how == "FACTOR") { split(key, f, "."); extra = "argument " f[2] " of the factor " f[1]; key = "train.lr_factors" }
+        if (how == "FACTOR") { split(key, f, "."); split(extra, g, "."); extra = "argument " f[2] (extra == "NULL" ? " of the factor " f[1] : " of the factors " f[1] " and " g[1]); key = "train.lr_factors" }
         if (how == "TASK") { key = "NULL"; extra = "tasks of seqio are Python: write their examples into files ([data.md](data.md))" }
         if (how == "VALUE") extra = extra == "NULL" ? "" : "None: " extra
         if (how == "CHOICE") { if (extra == "NULL") extra = ""; sub(/= ?$/, "_by_hand", extra); gsub(/ +/, ", ", extra); gsub(/=/, " is ", extra); gsub(/_by_hand/, " by hand", extra) }

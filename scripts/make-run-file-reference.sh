@@ -22,7 +22,8 @@ brackets, one `key = value` a line, comments after `#`. A value is an integer, a
 `"string"`, a size or a time with or without quotes (`4GiB`, `"4GiB"`, `3h50m`), or a list on one line: `[8, 16, 32]`,
 `["*embedding*", "*bias"]`. A key that is not given has its default.
 An unknown key, a value of another type or out of range is an error that names the file, the line and the nearest
-known key; a key of a former version is an error that names the new one.
+known key; a key of a former version is an error that names the new one. Keys that contradict each other are an error,
+too; of most that count for nothing beside another `plan` and `train` warn.
 
 A section is a part of the run. Most are there once, as `[model]`. Of some kinds there may be several, each with a
 name of 1 to 63 letters, digits, `_` or `-`: `[optimizer.NAME]`. There are at most 16 of a kind, in the

@@ -39,6 +39,7 @@ static int apply_one(char *assignment, struct syi_config *config, struct syi_lau
     char *equals = strchr(assignment, '=');
     if (!equals) return syi_error(err, SY_EINVAL, "--compare %s: expected KEY=VALUE", assignment);
     size_t length = (size_t)(equals - assignment);
+    if (cli_sets_threads(assignment)) launch->threads = 0; /* --threads is that of both */
     if (memchr(assignment, '.', length)) return syi_config_set(config, assignment, err);
     *equals = '\0';
     if (!strcmp(assignment, "threads")) return apply_number("threads", equals + 1, &launch->threads, err);

@@ -30,16 +30,35 @@ void syi_keep_one_line(char *text)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
 }
 
+/* A text that is too long loses its middle, most often of a path or a value: what is wrong with it stands at the end. */
+static void keep_ends(const char *whole, struct sy_error *err)
+{
+    static const char gap[] = " ... ";
+    const size_t length = strlen(whole), room = sizeof(err->text) - sizeof(gap);
+    size_t head = room / 2, tail = length - (room - head);
+    if (length < sizeof(err->text)) {
+        memcpy(err->text, whole, length + 1);
+        return;
+    }
+    while (head && ((unsigned char)whole[head] & 0xc0) == 0x80) head--; /* no part of a UTF-8 character */
+    while (((unsigned char)whole[tail] & 0xc0) == 0x80) tail++;
+    memcpy(err->text, whole, head);
+    memcpy(err->text + head, gap, sizeof(gap) - 1);
+    memcpy(err->text + head + sizeof(gap) - 1, whole + tail, length - tail + 1);
+}
+
 static int write_error(struct sy_error *err, int code, const char *detail, const char *format, va_list args)
 {
+    char whole[3 * 4096]; /* two paths of the longest that the system takes, and what is said of them */
     if (!err || err->code != SY_OK) return code;
     err->code = code;
-    vsnprintf(err->text, sizeof(err->text), format, args);
+    vsnprintf(whole, sizeof(whole), format, args);
     if (detail) {
-        size_t used = strlen(err->text);
-        snprintf(err->text + used, sizeof(err->text) - used, ": %s", detail);
+        size_t used = strlen(whole);
+        snprintf(whole + used, sizeof(whole) - used, ": %s", detail);
     }
-    syi_keep_one_line(err->text);
+    syi_keep_one_line(whole);
+    keep_ends(whole, err);
     return code;
 }
 

@@ -473,6 +473,11 @@ int syi_config_validate_programs(const struct syi_config *config, struct sy_erro
 /* The error where an expert has no place in a group of so many tokens. Returns SY_EINVAL. */
 int syi_config_no_places(const struct syi_config *config, int training, int64_t tokens, struct sy_error *err);
 
+/* ---- run_config_ignored.c ---- */
+
+/* Of keys that are set and count for nothing beside others. Where memory is short it says nothing. */
+void syi_warn_of_ignored(const struct syi_config *config);
+
 /* ---- run_config_optimizers.c ---- */
 
 /* The rules of [optimizer] and its named parts, a part of syi_config_validate_programs. */

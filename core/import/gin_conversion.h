@@ -10,7 +10,7 @@
 #include "base/run_config.h"
 #include "import/gin.h"
 
-enum { SYI_GIN_KEYS = 256, SYI_GIN_FACTORS = 3, SYI_GIN_TEXT = 512 };
+enum { SYI_GIN_KEYS = 256, SYI_GIN_FACTORS = 4, SYI_GIN_TEXT = 512 };
 
 /* A key that has a value, and from where. */
 struct syi_gin_set_key {
@@ -79,9 +79,10 @@ void syi_gin_set_activations(struct syi_gin_conversion *c, const struct syi_gin_
                              const char *key, uint32_t value);
 /* {'inputs': 512, 'targets': 114} */
 void syi_gin_set_lengths(struct syi_gin_conversion *c, const struct syi_gin_binding *from, uint32_t value);
-/* A number for an argument of a factor of the learning rate; key, "factor.argument", is kept. */
+/* A number for an argument of a factor of the learning rate, or of two; key and other, "factor.argument", are kept. other
+ * NULL: one. */
 void syi_gin_set_factor(struct syi_gin_conversion *c, const struct syi_gin_binding *from, const char *key,
-                        uint32_t value);
+                        const char *other, uint32_t value);
 
 /* ---- gin_optax.c; after the optimizer's name is known ---- */
 

@@ -58,11 +58,27 @@ static const char *const wanted[] = {
 
 /* ---- the table ---- */
 
-static const struct gin_key *find_row(const struct syi_gin_name *name)
+static int is_bound_in(const struct syi_gin_conversion *c, const char *scope, const char *last)
+{
+    for (size_t i = 0; i < c->gin->n_bindings; i++) {
+        struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, &c->gin->bindings[i]));
+        if (!strcmp(name.scope, scope) && !strcmp(name.last, last)) return 1;
+    }
+    return 0;
+}
+
+/* Without a scope a binding is of training too, but for what the scope "train" binds itself, before it or after: gin goes
+ * by the scope, not by the order. */
+static int is_in_scope(const struct syi_gin_conversion *c, const struct syi_gin_name *name, const char *scope)
+{
+    if (!*scope || !strcmp(scope, name->scope)) return 1;
+    return !*name->scope && !strcmp(scope, "train") && !is_bound_in(c, scope, name->last);
+}
+
+static const struct gin_key *find_row(const struct syi_gin_conversion *c, const struct syi_gin_name *name)
 {
     for (size_t i = 0; i < SYI_COUNT(table); i++) {
-        if (*table[i].scope && *name->scope && strcmp(table[i].scope, name->scope)) continue;
-        if (*table[i].scope && !*name->scope && strcmp(table[i].scope, "train")) continue;
+        if (!is_in_scope(c, name, table[i].scope)) continue;
         if (syi_pattern_match(table[i].name, name->last)) return &table[i];
     }
     return NULL;
@@ -158,7 +174,7 @@ static void convert_row(struct syi_gin_conversion *c, const struct syi_gin_bindi
     case CHOICE: syi_gin_set_choice(c, binding, row->key, row->extra, value); return;
     case ACTIVATIONS: syi_gin_set_activations(c, binding, row->key, value); return;
     case LENGTHS: syi_gin_set_lengths(c, binding, value); return;
-    case FACTOR: syi_gin_set_factor(c, binding, row->key, value); return;
+    case FACTOR: syi_gin_set_factor(c, binding, row->key, row->extra, value); return;
     case TASK:
         c->task.length = 0;
         if (text) syi_text_puts(&c->task, text);
@@ -267,7 +283,7 @@ static void convert_all(struct syi_gin_conversion *c, enum pass pass)
     for (size_t i = 0; i < c->gin->n_bindings; i++) {
         const struct syi_gin_binding *binding = &c->gin->bindings[i];
         struct syi_gin_name name = syi_gin_take_apart(syi_gin_name_of(c, binding));
-        const struct gin_key *row = find_row(&name);
+        const struct gin_key *row = find_row(c, &name);
         int optimizer = row && row->key && !strcmp(row->key, "optimizer.name");
         int macro = !*name.class;
         if (optimizer != (pass == OPTIMIZERS) || (!optimizer && macro != (pass == MACROS))) continue;

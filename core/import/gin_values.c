@@ -221,20 +221,26 @@ void syi_gin_set_value(struct syi_gin_conversion *c, const struct syi_gin_bindin
         syi_gin_note_binding(c, from, "a number, a string, True or False was expected");
 }
 
-void syi_gin_set_factor(struct syi_gin_conversion *c, const struct syi_gin_binding *from, const char *key,
-                        uint32_t value)
+static void put_factor(struct syi_gin_conversion *c, const char *key, const char *text)
 {
-    const char *text = syi_gin_plain_text(c, value);
     int i = 0;
-    if (!text || c->gin->nodes[value].kind != SYI_GIN_NUMBER) {
-        syi_gin_note_binding(c, from, "a number was expected");
-        return;
-    }
     while (i < c->n_factors && strcmp(c->factor[i].factor, key)) i++;
     if (i == c->n_factors) c->n_factors++;
     c->factor[i].factor = key;
     c->factor[i].argument = strchr(key, '.') + 1;
     snprintf(c->factor[i].value, sizeof c->factor[i].value, "%s", text);
+}
+
+void syi_gin_set_factor(struct syi_gin_conversion *c, const struct syi_gin_binding *from, const char *key,
+                        const char *other, uint32_t value)
+{
+    const char *text = syi_gin_plain_text(c, value);
+    if (!text || c->gin->nodes[value].kind != SYI_GIN_NUMBER) {
+        syi_gin_note_binding(c, from, "a number was expected");
+        return;
+    }
+    put_factor(c, key, text);
+    if (other) put_factor(c, other, text);
 }
 
 int syi_gin_is_nothing(const struct syi_gin_conversion *c, uint32_t value)

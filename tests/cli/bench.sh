@@ -95,6 +95,8 @@ positive ratio ratio_low ratio_high first_median_seconds second_median_seconds s
 says out '"name":"pair 2"'
 says out '"first":"1 rank x 1 thread '
 says out '"second":"1 rank x 2 threads .*(portable)'
+exits 0 "$program" bench "$tiny_run" --steps 1 --warmup 1 --threads 1 --pairs 1 --json --compare cpu.threads=2
+says out '"first":"1 rank x 1 thread .*"second":"1 rank x 2 threads '
 for wrong in nonsense threads=0 cpu.variant=avx3 colour=red cpu.nothing=1; do
     exits 2 "$program" bench "$tiny_run" --compare $wrong
     one_line_error

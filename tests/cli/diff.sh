@@ -24,6 +24,9 @@ compares 0 --set task.words.train=train.tsv --a cpu.variant=portable --b threads
 says out '^A: .*1 rank x 2 threads .*backend cpu (portable)'
 says out '^B: .*1 rank x 1 thread '
 says out 'whole steps: 3$'
+compares 0 --threads 2 --a cpu.threads=1
+says out '^A: .*1 rank x 1 thread '
+says out '^B: .*1 rank x 2 threads '
 compares 0 --a threads=1 --b ranks=2 --b comm=thread --b mesh.expert=2 --steps 2
 says out '^B: .*2 ranks x .*mesh data=1 expert=2 model=1'
 says out 'on one side only, so not compared'

@@ -12,6 +12,33 @@ shows() {
     grep -q -e "$1" out || fail "$shown: no line with '$1'"
 }
 
+# ---- keys that count for nothing beside others ----
+# nothing KEYS SETTINGS...: plan warns of these keys, and of no others.
+nothing() {
+    keys=$1
+    shift
+    exits 0 "$program" plan "$tiny_run" "$@"
+    [ "$(sed -n 's/.*warning: \([^ ]*\) counts for nothing: .*/\1/p' err | tr '\n' ' ')" = "$keys" ] || fail "$*: $(cat err)"
+}
+nothing 'train.final_learning_rate ' --set train.schedule=constant --set train.final_learning_rate=1e-4
+nothing 'task.t.noise_density task.t.mean_noise_span_length ' --set task.t.train=none.tsv --set task.t.noise_density=0.5 \
+    --set task.t.mean_noise_span_length=2
+nothing 'mixture.m.maximum mixture.m.temperature ' --set task.t.train=none.tsv --set 'mixture.m.tasks=[t]' \
+    --set 'mixture.m.rates=[1]' --set mixture.m.maximum=5 --set mixture.m.temperature=2
+experts='--set moe.encoder_batch_prioritized_routing=true --set moe.decoder_batch_prioritized_routing=true'
+# shellcheck disable=SC2086
+nothing 'moe.num_selected_experts moe.encoder_batch_prioritized_routing moe.decoder_batch_prioritized_routing ' $experts \
+    --set moe.router_type=experts_choose_masked --set run.compat=t5x
+# shellcheck disable=SC2086
+nothing 'moe.encoder_batch_prioritized_routing ' $experts \
+    --set moe.router_type=experts_choose_masked --set moe.decoder_router_type=tokens_choose_masked
+nothing 'moe.decoder_router_type moe.expert_bias_update_rate moe.max_group_size moe.replicas moe.sharded_match_fn ' \
+    --set moe.num_decoder_sparse_layers=0 --set moe.decoder_router_type=tokens_choose_scatter \
+    --set moe.expert_bias_update_rate=0.1 --set moe.max_group_size=256 --set moe.replicas=2 \
+    --set moe.scale_expert_gradients=false --set moe.sharded_match_fn='*mlp*'
+nothing '' --set run.compat=t5x --set moe.max_group_size=256 --set moe.expert_bias=true --set moe.expert_bias_update_rate=0.1
+nothing '' --set moe.num_experts=0 --set moe.expert_bias_update_rate=0.1
+
 # ---- explain ----
 collectives='all_to_all\|all_reduce\|all_gather\|reduce_scatter'
 for program_name in grad_first grad_next update eval encode decode_step; do

@@ -54,6 +54,24 @@ Test(base_error, system_errors_name_their_cause)
     cr_assert_str_eq(err.text, "cannot open x: No such file or directory");
 }
 
+/* As of a path of 4,000 bytes: what was wrong with it is still there, and no half of a character. */
+Test(base_error, long_texts_keep_their_ends)
+{
+    for (size_t n = 990; n < 4000; n += n < 1040 ? 1 : 500) {
+        struct sy_error err = {0};
+        char path[4096];
+        for (size_t i = 0; i < n; i++) path[i] = "\303\251"[i % 2]; /* e with an accent */
+        path[n / 2 * 2] = 0;
+        errno = ENOENT;
+        syi_error_system(&err, "cannot open %s", path);
+        for (const char *c = err.text; *c; c++)
+            cr_expect_eq(c[0] == '\303', c[1] == '\251', "%zu: %s", n, err.text);
+        cr_expect_eq(strncmp(err.text, "cannot open \303\251", 14), 0);
+        cr_expect_not_null(strstr(err.text, "\303\251: No such file or directory"), "%zu: %s", n, err.text);
+        cr_expect_eq(strstr(err.text, " ... ") != NULL, n / 2 * 2 + 39 >= sizeof err.text, "%zu", n);
+    }
+}
+
 Test(base_error, every_status_has_a_text)
 {
 #define EXPECT_TEXT(name, number, text) cr_expect_str_eq(sy_status_text(SY_##name), text);

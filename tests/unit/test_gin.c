@@ -418,8 +418,45 @@ Test(gin, what_is_no_wiring)
     convert_decoding("train/utils.DatasetConfig.shuffle = False\n",
                      "examples of training are always shuffled");
     convert_decoding("train/utils.DatasetConfig.split = 'train[:10%]'\n", "task.NAME.train has the files");
+    convert_decoding("trainer.MoeTrainer.num_expert_partitions = 4\n",
+                     "T5X multiplies gradients of experts by it");
     convert_decoding("layer_norm.T5LayerNorm.epsilon = 1e-5\n", NULL);
     cr_expect_eq(config.model.layer_norm_epsilon, 1e-5);
+}
+
+/* As gin has it: what a scope binds holds there, wherever a binding without a scope stands. */
+Test(gin, the_scope_of_training_holds)
+{
+    struct syi_text warnings =
+        convert("train/utils.DatasetConfig.batch_size = 128\ntrain/utils.DatasetConfig.pack = True\n"
+                "train/utils.DatasetConfig.task_feature_lengths = {'inputs': 64, 'targets': 16}\n"
+                "utils.DatasetConfig.batch_size = 32\nutils.DatasetConfig.pack = False\n"
+                "utils.DatasetConfig.task_feature_lengths = {'inputs': 512, 'targets': 256}\n",
+                &config);
+    cr_expect_eq(config.data.batch_size, 128);
+    cr_expect(config.data.pack);
+    cr_expect_eq(config.data.max_input_length, 64);
+    cr_expect_eq(config.data.max_target_length, 16);
+    cr_expect_not_null(
+        strstr(warnings.data, "test:4: utils.DatasetConfig.batch_size = 32: decode.batch_size"));
+    cr_expect_null(strstr(warnings.data, "test:1"), "%s", warnings.data);
+    syi_text_free(&warnings);
+}
+
+/* T5X's decay_factor is that of two factors. */
+Test(gin, decay_factor)
+{
+    static const char *const products[] = {"linear_decay(decay_factor=1e-4)",
+                                           "constant * decay_every(decay_factor=1e-4)"};
+    for (size_t i = 0; i < SYI_COUNT(products); i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "utils.create_learning_rate_scheduler:\n  factors = '%.*s'\n  decay_factor = 1e-4\n",
+                 (int)strcspn(products[i], "("), products[i]);
+        struct syi_text warnings = convert(text, &config);
+        cr_expect_str_eq(config.train.lr_factors, products[i]);
+        syi_text_free(&warnings);
+    }
 }
 
 /* All rows of the table name keys that there are, but for the empty ones. */

@@ -230,6 +230,7 @@ static int add_updates(struct syi_engine *e, struct sy_error *err)
         syi_warn_of_patterns(&e->config, &e->model);
         syi_warn_of_chains(&e->config);
         syi_warn_of_rates(&e->config);
+        syi_warn_of_ignored(&e->config);
     }
     return status;
 }
