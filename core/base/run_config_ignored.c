@@ -50,6 +50,13 @@ static const char *why_no_choice(const struct syi_config *config, int decoder)
                                                                                 : NULL;
 }
 
+/* Why tokens of neither stack choose experts; NULL: they do in one. */
+static const char *why_no_choice_at_all(const struct syi_config *config)
+{
+    const char *encoder = why_no_choice(config, 0), *decoder = why_no_choice(config, 1);
+    return !encoder || !decoder ? NULL : syi_sparse_layers(config, 0) ? encoder : decoder;
+}
+
 /* Why a key with that need counts for nothing in its part; NULL: it counts. */
 static const char *why(enum need need, const struct syi_config *config, const void *part)
 {
@@ -57,8 +64,7 @@ static const char *why(enum need need, const struct syi_config *config, const vo
     const struct syi_mixture_part *mixture = part; /* of NO_RATES */
     const struct syi_moe_part *moe = &config->moe;
     switch (need) {
-    case CHOICE:
-        return why_no_choice(config, 0) && why_no_choice(config, 1) ? "experts choose the tokens" : NULL;
+    case CHOICE: return why_no_choice_at_all(config);
     case ENCODER_CHOICE: return why_no_choice(config, 0);
     case DECODER_CHOICE: return why_no_choice(config, 1);
     case DECODER_EXPERTS: return syi_sparse_layers(config, 1) ? NULL : why_no_choice(config, 1);
