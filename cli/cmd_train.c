@@ -400,7 +400,9 @@ static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *
 static int write_kept_config(void *arg, struct sy_error *err)
 {
     struct output *out = arg;
-    return out->kept ? syi_run_dir_write_config(&out->dir, out->config, err) : SY_OK;
+    return out->kept || !syi_run_dir_exists(out->dir.path)
+               ? syi_run_dir_write_config(&out->dir, out->config, err)
+               : SY_OK;
 }
 
 /* Rows that are missing do not change how training ended, unless metrics.on_failure is stop. */
