@@ -44,6 +44,8 @@ static void catch_signals(void)
     cli_catch_stop(request_stop, numbers, SYI_COUNT(numbers));
     /* Control-C ends `tee` too: a run whose reader is gone still saves. main() reports the loss. */
     signal(SIGPIPE, SIG_IGN);
+    /* Whoever started this may ignore it: then nobody would learn how a program of an action ended. */
+    signal(SIGCHLD, SIG_DFL);
 }
 
 /* ---- resuming: which keys differ from the stored run file ---- */
