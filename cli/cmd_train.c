@@ -44,6 +44,8 @@ static void catch_signals(void)
     cli_catch_stop(request_stop, numbers, SYI_COUNT(numbers));
     /* Control-C ends `tee` too: a run whose reader is gone still saves. main() reports the loss. */
     signal(SIGPIPE, SIG_IGN);
+    /* Whoever started this may ignore it: then nobody would learn how a program of an action ended. */
+    signal(SIGCHLD, SIG_DFL);
 }
 
 /* ---- resuming: which keys differ from the stored run file ---- */
@@ -400,7 +402,9 @@ static int open_output(void *arg, const struct syi_rank *rank, struct sy_error *
 static int write_kept_config(void *arg, struct sy_error *err)
 {
     struct output *out = arg;
-    return out->kept ? syi_run_dir_write_config(&out->dir, out->config, err) : SY_OK;
+    return out->kept || !syi_run_dir_exists(out->dir.path)
+               ? syi_run_dir_write_config(&out->dir, out->config, err)
+               : SY_OK;
 }
 
 /* Rows that are missing do not change how training ended, unless metrics.on_failure is stop. */

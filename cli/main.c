@@ -79,10 +79,19 @@ static int run_command(const char *name, int argc, char **argv)
     return unknown_command(name);
 }
 
+/* Signals that whoever starts the program has blocked would not arrive: no batch system could ask a run to save. */
+static void let_signals_in(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
     int status = CLI_DONE;
     keep_streams_apart();
+    let_signals_in();
     /* nothing that is made may be changed by everybody, whatever the shell allows */
     umask(umask(0) | S_IWOTH);
     signal(SIGXFSZ,

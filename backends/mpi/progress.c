@@ -17,6 +17,8 @@ enum {
     POLLS = 16     /* looks of a waiting thread between two looks at the clock and at stop messages */
 };
 static const double SPIN = 1e-3; /* seconds that a waiting thread looks without rest, then it naps */
+/* Seconds that count, at most, of those between two looks at the clock: a job that is suspended does not wait meanwhile. */
+static const double LONGEST_GAP = 1;
 
 double sympi_seconds(void)
 {
@@ -53,31 +55,43 @@ void sympi_retire(struct sympi *mpi, struct sympi_request *request)
 
 /* ---- the thread that waits ---- */
 
+struct waiting {
+    double looked; /* at the clock, for the last time; 0: not yet */
+    double seconds;
+};
+
+static void look_at_clock(struct waiting *w)
+{
+    double now = sympi_seconds(), gap = w->looked ? now - w->looked : 0;
+    w->looked = now;
+    w->seconds += gap < LONGEST_GAP ? gap : LONGEST_GAP;
+}
+
 /* Now and then: has a rank stopped all, or is the time over? A long wait leaves the processor to others: to
  * more ranks than there are processors, and to what the rank waited for does, such as writing a
  * checkpoint. */
-static enum sympi_poll look_around(struct sympi *mpi, int stoppable, double begin, double seconds)
+static enum sympi_poll look_around(struct sympi *mpi, int stoppable, struct waiting *w, double seconds)
 {
     static const struct timespec nap = {.tv_nsec = NAP};
-    double waited = sympi_seconds() - begin;
     int stop = 0;
+    look_at_clock(w);
     if (stoppable) {
         pthread_mutex_lock(&mpi->lock);
         stop = sympi_stop_came(mpi);
         pthread_mutex_unlock(&mpi->lock);
     }
-    if (waited > SPIN)
+    if (w->seconds > SPIN)
         nanosleep(&nap, NULL);
     else
         sched_yield();
-    return stop ? SYMPI_STOPPED : waited < seconds ? SYMPI_UNDER_WAY : SYMPI_LATE;
+    return stop ? SYMPI_STOPPED : w->seconds < seconds ? SYMPI_UNDER_WAY : SYMPI_LATE;
 }
 
 enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int stoppable, double seconds,
                            int *code)
 {
     enum sympi_poll state = SYMPI_UNDER_WAY;
-    double begin = 0;
+    struct waiting w = {0};
     atomic_fetch_add(&mpi->waiters, 1);
     for (int i = 1; state == SYMPI_UNDER_WAY; i++) {
         int done = 0;
@@ -88,10 +102,8 @@ enum sympi_poll sympi_poll(struct sympi *mpi, struct sympi_request *request, int
             state = SYMPI_FAILED;
         else if (done)
             state = SYMPI_DONE;
-        else if (i % POLLS == 0) {
-            if (!begin) begin = sympi_seconds();
-            state = look_around(mpi, stoppable, begin, seconds);
-        }
+        else if (i % POLLS == 0)
+            state = look_around(mpi, stoppable, &w, seconds);
     }
     atomic_fetch_sub(&mpi->waiters, 1);
     return state;

@@ -168,4 +168,16 @@ exits 0 tiny full --quiet --resume --set train.steps=16 --set train.checkpoint_e
 tries=$(sed -n 's/.*checkpoint of step \([0-9]*\) was not written: .* tries again after step \([0-9]*\) at the latest$/\1>\2/p' err | tr '\n' ' ')
 [ "$tries" = '6>7 7>9 9>12 12>15 ' ] || fail "steps that a save failed at, and that it was said to be tried again after: $tries"
 [ -e full/checkpoints/15/meta.json ] || fail "no checkpoint of step 15: $(ls full/checkpoints)"
+
+# ---- a run directory that is moved away: the run goes on in a new one of that name, and so does --resume ----
+start moved --set train.steps=1000000 --set train.checkpoint_every=5
+eventually [ -e moved/checkpoints/5/meta.json ]
+mv moved away
+eventually grep -q 'warning: .*/moved/run.conf was moved or removed: it is written again' moved.err
+kill -TERM "$owner"
+ended
+ends moved stopped 3 $?
+at=$(newest moved)
+exits 0 tiny moved --resume --set train.steps=$((at + 1))
+says out "going on from the checkpoint of step $at"
 finish

@@ -117,6 +117,20 @@ kill -TERM "$owner"
 ended
 ends nohup stopped 3 $?
 
+# Where whoever starts the training has blocked signals.
+if env --block-signal=TERM true 2>/dev/null; then
+    env --block-signal=TERM "$program" train "$top/bench/tiny.run" --run-dir blocked --set task.words.train=train.tsv $same \
+        --set train.steps=1000000 >blocked.out 2>blocked.err </dev/null &
+    owner=$!
+    eventually grep -q '^step 3/' blocked.out
+    kill -TERM "$owner"
+    eventually grep -q stopped blocked/status || kill -KILL "$owner"
+    ended
+    ends blocked stopped 3 $?
+else
+    echo "skipped: signals that are blocked (env cannot do so)"
+fi
+
 # In the middle of an evaluation whose one batch takes long; without its end there is no checkpoint but that of the stop.
 for ranks in '' '--comm thread --ranks 2 --set mesh.data=2 --threads 1' '--set decode.beams=2'; do
     run=decoding$(echo "$ranks" | tr -dc 'a-z')

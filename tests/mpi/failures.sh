@@ -252,6 +252,22 @@ one_message STOP 'rank [01] of 2 waited 3 s for a collective and not all ranks c
 grep -q -e 'switchyard: .*op [0-9]* .*recorded at' -e 'after step [0-9]*, asking all ranks' \
     -e 'after step [0-9]*, writing a checkpoint' "$here/STOP.err" ||
     fail "STOP: nobody says at what: $(cat "$here/STOP.err")"
+# A batch system that suspends a job stops all ranks: the time does not count as waiting. One of a few tries meets a rank that waits.
+mpi suspended 2 --set train.steps=1000000 --set train.checkpoint_every=50 --set train.schedule=constant &
+owner=$!
+eventually test -e "$here/suspended/checkpoints/50"
+pids=$(rank_pids suspended)
+# shellcheck disable=SC2086 # process ids
+for try in 1 2 3; do
+    kill -STOP $pids
+    sleep 4
+    kill -CONT $pids
+    sleep 1
+done
+# shellcheck disable=SC2086
+kill -USR1 $pids || fail "suspended: the ranks run no more: $(cat "$here/suspended.err")"
+ended
+grep -q stopped "$here/suspended/status" || fail "suspended: not stopped by the signal: $(cat "$here/suspended.err")"
 # ---- what was killed or stopped goes on, and ends with the weights of a run that nobody disturbed ----
 export SWITCHYARD_COMM_TIMEOUT=60
 for how in STOP KILL; do

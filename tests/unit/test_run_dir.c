@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -124,6 +125,32 @@ Test(run_dir, holds_what_was_written)
     check_file("log", " second line\n");
     cr_assert_eq(syi_run_dir_read_config(path, &back, &err), SY_OK, "%s", err.text);
     cr_expect_eq(back.train.steps, 77);
+}
+
+/* A disk that is full for a while. */
+Test(run_dir, the_log_says_where_lines_are_missing)
+{
+    const char *whole = " before\n", *torn = " lost, and more th\n";
+    struct syi_run_dir dir;
+    struct rlimit before, full;
+    cr_assert_eq(syi_run_dir_open(path, NULL, &dir, NULL), SY_OK);
+    syi_run_dir_log(&dir, "before");
+    cr_assert(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    full = (struct rlimit){2 * strlen("2000-01-01 00:00:00") + strlen(whole) + strlen(torn) - 1,
+                           before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert(setrlimit(RLIMIT_FSIZE, &full) == 0);
+    syi_run_dir_log(&dir, "lost, and more than there is room for");
+    syi_run_dir_log(&dir, "lost");
+    cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    syi_run_dir_log(&dir, "after");
+    syi_run_dir_log(&dir, "later");
+    syi_run_dir_close(&dir);
+    check_file("log", whole);
+    check_file("log", torn);
+    check_file("log", " lines are missing here, which could not be written\n");
+    check_file("log", " after\n");
+    check_file("log", "after\n2"); /* that is told once */
 }
 
 /* Else a run whose run.conf cannot be read now would be written over. */

@@ -342,7 +342,10 @@ void syi_log_append(FILE *log, const char *line)
 {
     char now[32];
     if (!log) return;
+    int missing = ferror(log); /* and what is there of the first of them has no end */
+    clearerr(log);
     time_text("%Y-%m-%d %H:%M:%S", now, sizeof now);
+    if (missing) fprintf(log, "\n%s lines are missing here, which could not be written\n", now);
     fprintf(log, "%s %s\n", now, line);
     fflush(log);
 }

@@ -61,7 +61,8 @@ void syi_run_dir_log(struct syi_run_dir *dir, const char *line);
 /* The log of one rank or node, PATH/ranks/NAME.log, appended to; any rank, without the lock. */
 int syi_run_dir_open_rank_log(const char *path, const char *name, FILE **log,
                               struct sy_error *err) SYI_MUST_CHECK;
-/* Appends a line with the time; log may be NULL. */
+/* Appends a line with the time; log may be NULL. Lines that cannot be written, as on a full disk, are lost: the next that can
+ * be says so. */
 void syi_log_append(FILE *log, const char *line);
 
 #endif

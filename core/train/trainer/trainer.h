@@ -100,7 +100,7 @@ struct syi_train_job {
      * what fails before leaves no run directory. rank: rank 0, which knows the kernels that were taken. */
     int (*open)(void *open_arg, const struct syi_rank *rank, struct sy_error *err);
     /* Called by rank 0 once the run has its weights and its place, so that what a resumed run is refused for leaves its
-     * run directory as it was. NULL: nothing is left to write. */
+     * run directory as it was; and before a checkpoint where there is no run.conf any more. NULL: nothing is left to write. */
     int (*begun)(void *open_arg, struct sy_error *err);
     void *open_arg;
     /* Once open: keys that a resumed run has other values of than before, a line each; NULL: not known. */

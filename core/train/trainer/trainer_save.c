@@ -60,6 +60,21 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
     return meta;
 }
 
+/* A folder that was moved or removed under the run has been made again for the checkpoint, which --resume finds by its run.conf
+ * alone. */
+static int keep_run_conf(struct syi_trainer *t, struct sy_error *err)
+{
+    const char *path = t->job->dir->path;
+    char text[SYI_CONFIG_STRING + 120];
+    if (!t->job->begun || syi_run_dir_exists(path)) return SY_OK;
+    int status = t->job->begun(t->job->open_arg, err);
+    if (status) return status;
+    snprintf(text, sizeof text,
+             "%s/run.conf was moved or removed: it is written again, for --resume to go on", path);
+    syi_trainer_warn(t, t->step, "warning", text);
+    return SY_OK;
+}
+
 /* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
  * from the checkpoint before, one after leaves the rows. So the loss curve of a run that goes on has no gap. A run
  * directory that was taken over meanwhile gets no name any more. */
@@ -67,6 +82,7 @@ static int before_the_name(void *arg, struct sy_error *err)
 {
     struct syi_trainer *t = arg;
     int status = syi_run_dir_beat(t->job->dir, 0, err);
+    if (!status) status = keep_run_conf(t, err);
     if (!status) syi_trainer_flush(t, FLUSH_SECONDS);
     return status;
 }
