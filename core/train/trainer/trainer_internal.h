@@ -54,6 +54,7 @@ struct syi_trainer {
     int back;       /* 1: an action wants to go back to it */
     double
         saved_at; /* seconds, of the last checkpoint begun or, without one, of the first step; rank 0's counts */
+    int config_again;    /* 1: the save under way wrote run.conf, which was gone */
     int overdue;         /* 1: all ranks agree that train.checkpoint_seconds have passed since */
     int64_t *routing;    /* (2, experts) counts of a layer on their way to the sink */
     int sink_failed;     /* 1: the sink failed, and that is reported; rank 0 only */

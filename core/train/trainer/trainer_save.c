@@ -61,18 +61,24 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
 }
 
 /* A folder that was moved or removed under the run has been made again for the checkpoint, which --resume finds by its run.conf
- * alone. */
+ * alone. This may be the saver's thread: the trainer tells of it when the save has ended. */
 static int keep_run_conf(struct syi_trainer *t, struct sy_error *err)
 {
-    const char *path = t->job->dir->path;
-    char text[SYI_CONFIG_STRING + 120];
-    if (!t->job->begun || syi_run_dir_exists(path)) return SY_OK;
+    if (!t->job->begun || syi_run_dir_exists(t->job->dir->path)) return SY_OK;
     int status = t->job->begun(t->job->open_arg, err);
-    if (status) return status;
+    t->config_again = !status;
+    return status;
+}
+
+static void tell_of_run_conf(struct syi_trainer *t, int64_t step)
+{
+    char text[SYI_CONFIG_STRING + 120];
+    if (!t->config_again) return;
+    t->config_again = 0;
     snprintf(text, sizeof text,
-             "%s/run.conf was moved or removed: it is written again, for --resume to go on", path);
-    syi_trainer_warn(t, t->step, "warning", text);
-    return SY_OK;
+             "%s/run.conf was moved or removed: it is written again, for --resume to go on",
+             t->job->dir->path);
+    syi_trainer_warn(t, step, "warning", text);
 }
 
 /* Between the files of a checkpoint and the name that makes it count: a kill before leaves a run that goes on
@@ -170,6 +176,7 @@ int syi_trainer_note_save(struct syi_trainer *t, struct sy_error *err)
 {
     struct syi_saved saved;
     if (!syi_saver_take(t->saver, &saved)) return SY_OK;
+    tell_of_run_conf(t, saved.step);
     if (!saved.failure.code) return go_on_saved(t, &saved, err);
     go_on_unsaved(t, &saved);
     return SY_OK;
