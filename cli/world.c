@@ -131,6 +131,23 @@ int cli_world_same(const struct syi_config *config)
     return status ? cli_fail(&err) : CLI_DONE;
 }
 
+/* Ranks that do different things would wait for each other in vain. */
+int cli_world_same_command(const char command[CLI_COMMAND_BYTES])
+{
+    char first[CLI_COMMAND_BYTES];
+    struct sy_error err = {0};
+    if (world.ranks == 1) return CLI_DONE;
+    memcpy(first, command, sizeof first);
+    int status = syi_world_share(&world, first, sizeof first, &err);
+    if (!status && strcmp(first, command))
+        status =
+            syi_error(&err, SY_EMISMATCH,
+                      "rank %d was started as `switchyard %.300s` where rank 0 is `switchyard %.300s`: all "
+                      "ranks need the same command and options",
+                      world.rank, command, first);
+    return syi_world_agree(&world, status, &err) ? cli_usage(&err) : CLI_DONE;
+}
+
 int cli_world_share(void *data, size_t bytes)
 {
     struct syi_busy busy = syi_busy_begin(&world.comm);

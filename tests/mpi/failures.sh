@@ -40,6 +40,10 @@ command="$program train $top/bench/tiny.run --quiet --threads 1 --set task.words
     mkdir "$here/plugins"
     cp "$SWITCHYARD_BACKEND_PATH"/switchyard-*.so "$here/plugins"
     echo >>"$here/plugins/switchyard-cpu.so"
+    both commands 2 'rank 1 was started as `switchyard predict` where rank 0 is `switchyard train --run-dir .*all ranks need the same command' \
+        $command --run-dir "$here/commands" : -n 1 "$program" predict "$here/commands"
+    both steps 2 'rank 1 was started as `switchyard bench --steps 3` where rank 0 is `switchyard bench --steps 2`' \
+        "$program" bench "$top/bench/tiny.run" --steps 2 : -n 1 "$program" bench --steps 3 "$top/bench/tiny.run"
     both plugin 1 'rank 1 has another backend cpu (.*) than rank 0' $command --run-dir "$here/plugin" : \
         -n 1 env SWITCHYARD_BACKEND_PATH="$here/plugins" $command --run-dir "$here/plugin"
 }
