@@ -87,7 +87,9 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
     int status = takes_comm(cmd) ? syi_world_open(options->comm, &world, &err) : SY_OK;
     if (status) {
         cli_fail(&err);
-        return cli_world_give_up(cmd, status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED);
+        status = cli_world_give_up(cmd, status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED);
+        syi_world_close(&world); /* where not all came this ends the process: the message is out */
+        return status;
     }
     cli_error_hold(world.rank > 0);
     if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);

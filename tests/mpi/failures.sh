@@ -162,6 +162,15 @@ ranks 1 env SWITCHYARD_COMM_TIMEOUT=2 $command --resume --set train.steps=22 : \
     fail "slow to read: exit $?: $(cat "$here/slow.err")"
 [ "$(newest slow)" = 22 ] || fail "slow to read: $(cat "$here/slow.err")"
 
+# A rank that does not come to the first meeting of all, after MPI has begun.
+if [ -n "$slow_files" ]; then
+    # shellcheck disable=SC2086
+    ranks 1 env SWITCHYARD_COMM_TIMEOUT=2 $command : -n 1 env LD_PRELOAD="$slow_files" SY_SLOW=status SY_SLOW_SECONDS=20 \
+        SWITCHYARD_COMM_TIMEOUT=2 $command >"$here/late.out" 2>"$here/late.err" </dev/null &&
+        fail "late: exit 0: $(cat "$here/late.out")"
+    one_message late 'rank 0 of 2 waited 2 s for a group of ranks to come together and not all ranks came'
+fi
+
 # The next program of an action waits for the one before, and the end of training for the last.
 (
     SWITCHYARD_COMM_TIMEOUT=2
