@@ -94,6 +94,11 @@ enum {
  * said why (*finished = 1 after --help). */
 int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *options, int *finished);
 void cli_print_help(const struct cli_cmd *cmd);
+/* What all ranks need alike: the command and its options that are set, but for those that each rank may have of its own and
+ * those that are keys, whose values are compared. */
+enum { CLI_COMMAND_BYTES = 4 * SYI_CONFIG_STRING }; /* what is longer is cut */
+void cli_print_command(const struct cli_cmd *cmd, const struct cli_options *options,
+                       char command[CLI_COMMAND_BYTES]);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 
 /* job_path.c: %A, %a, %j, %x in the name of a run directory become what Slurm says, in place; `what` names it in messages.
@@ -155,6 +160,8 @@ int cli_world_agree(int status);
 /* Run file and program are the same on all ranks, and the vocabularies' files are held from here on; CLI_FAILED after having
  * said which are not. */
 int cli_world_same(const struct syi_config *config);
+/* The command and its options are, as cli_print_command has them; CLI_USAGE after having said which are not. */
+int cli_world_same_command(const char command[CLI_COMMAND_BYTES]);
 int cli_world_first(void); /* 1: this is rank 0, which owns the run directory and prints */
 /* Rank 0's bytes on all ranks. */
 int cli_world_share(void *data, size_t bytes);

@@ -62,6 +62,16 @@ static void keep_streams_apart(void)
     }
 }
 
+static int open_world(const struct cli_cmd *cmd, const struct cli_options *options)
+{
+    char command[CLI_COMMAND_BYTES];
+    int status = cli_world_open(cmd, options);
+    if (status) return status;
+    cli_print_command(cmd, options, command);
+    status = cli_world_same_command(command);
+    return status ? cli_world_close(status) : CLI_DONE;
+}
+
 static int run_command(const char *name, int argc, char **argv)
 {
     for (const struct cli_cmd *cmd = cli_commands; cmd->name; cmd++) {
@@ -71,7 +81,7 @@ static int run_command(const char *name, int argc, char **argv)
         cli_world_begin(cmd);
         int status = cli_parse(cmd, argc, argv, &options, &finished);
         if (status) return cli_world_give_up(cmd, status);
-        if (!finished) status = cli_world_open(cmd, &options);
+        if (!finished) status = open_world(cmd, &options);
         if (status || finished) return status;
         if (!options.quiet) cli_check_environment();
         return cli_world_close(cmd->run(&options));

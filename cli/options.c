@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "train/checkpoint/checkpoint.h"
 
@@ -361,15 +363,20 @@ static const char *long_form(const struct cli_cmd *cmd, const char *given)
     return given;
 }
 
-int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *o, int *finished)
+static void set_defaults(struct cli_options *o)
 {
-    int only_operands = 0;
-    *finished = 0;
     memset(o, 0, sizeof *o);
     o->backend = "cpu";
     o->comm = "auto";
     o->checkpoint = SYI_CHECKPOINT_LATEST;
     o->from = o->to = -1;
+}
+
+int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_options *o, int *finished)
+{
+    int only_operands = 0;
+    *finished = 0;
+    set_defaults(o);
     for (int i = 0; i < argc; i++) {
         const char *given = only_operands ? argv[i] : long_form(cmd, argv[i]);
         if (!only_operands && !strcmp(argv[i], "--")) {
@@ -393,6 +400,62 @@ int cli_parse(const struct cli_cmd *cmd, int argc, char **argv, struct cli_optio
     }
     int status = check_operands(cmd, o);
     return status ? status : put_jobs(cmd, o);
+}
+
+static int has_default(const struct option *option, const struct cli_options *o)
+{
+    struct cli_options unset;
+    set_defaults(&unset);
+    const void *field = (const char *)o + option->offset, *was = (const char *)&unset + option->offset;
+    if (option->kind == LIST) return !((const struct cli_list *)field)->n;
+    if (option->kind != TEXT)
+        return !memcmp(field, was,
+                       option->kind == FLAG || option->kind == NUMBER ? sizeof(int) : sizeof(int64_t));
+    const char *here = *(const char *const *)field, *there = *(const char *const *)was;
+    return here == there || (here && there && !strcmp(here, there));
+}
+
+/* As it could be typed. */
+static void print_given(const struct option *option, const struct cli_options *o, struct syi_text *text)
+{
+    const void *field = (const char *)o + option->offset;
+    const struct cli_list *list = field;
+    char number[SYI_NUMBER_BYTES];
+    int64_t step;
+    if (option->kind != LIST) syi_text_printf(text, " --%.*s", name_length(option), option->name);
+    switch (option->kind) {
+    case FLAG: break;
+    case TEXT: syi_text_printf(text, " %s", *(const char *const *)field); break;
+    case NUMBER: syi_text_printf(text, " %d", *(const int *)field); break;
+    case FACTOR:
+        syi_format_double(number, *(const double *)field);
+        syi_text_printf(text, " %s", number);
+        break;
+    case COUNT:
+    case STEP:
+        step = *(const int64_t *)field;
+        if (step == SYI_CHECKPOINT_BEST)
+            syi_text_puts(text, " best");
+        else
+            syi_text_printf(text, " %" PRId64, step);
+        break;
+    case LIST:
+        for (int i = 0; i < list->n; i++)
+            syi_text_printf(text, " --%.*s %s", name_length(option), option->name, list->item[i]);
+    }
+}
+
+void cli_print_command(const struct cli_cmd *cmd, const struct cli_options *o,
+                       char command[CLI_COMMAND_BYTES])
+{
+    static const char apart[] = "comm threads set quiet beams temperature decodes scores";
+    memset(command, 0, CLI_COMMAND_BYTES);
+    struct syi_text text = syi_text_in(command, CLI_COMMAND_BYTES);
+    syi_text_puts(&text, cmd->name);
+    for (size_t i = 0; i < SYI_COUNT(table); i++)
+        if (has_word(cmd->options, table[i].name, strlen(table[i].name)) &&
+            !has_word(apart, table[i].name, strlen(table[i].name)) && !has_default(&table[i], o))
+            print_given(&table[i], o, &text);
 }
 
 /* An option's help stands in a column of its own; a long name goes into it. */

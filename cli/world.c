@@ -87,7 +87,9 @@ int cli_world_open(const struct cli_cmd *cmd, const struct cli_options *options)
     int status = takes_comm(cmd) ? syi_world_open(options->comm, &world, &err) : SY_OK;
     if (status) {
         cli_fail(&err);
-        return cli_world_give_up(cmd, status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED);
+        status = cli_world_give_up(cmd, status == SY_ENOENT || status == SY_EINVAL ? CLI_USAGE : CLI_FAILED);
+        syi_world_close(&world); /* where not all came this ends the process: the message is out */
+        return status;
     }
     cli_error_hold(world.rank > 0);
     if (world.rank && !freopen("/dev/null", "w", stdout)) return cli_world_close(CLI_FAILED);
@@ -129,6 +131,23 @@ int cli_world_same(const struct syi_config *config)
     int status = syi_world_same(&world, config, &err);
     if (!status) status = syi_world_hold_vocabularies(&world, config, &err);
     return status ? cli_fail(&err) : CLI_DONE;
+}
+
+/* Ranks that do different things would wait for each other in vain. */
+int cli_world_same_command(const char command[CLI_COMMAND_BYTES])
+{
+    char first[CLI_COMMAND_BYTES];
+    struct sy_error err = {0};
+    if (world.ranks == 1) return CLI_DONE;
+    memcpy(first, command, sizeof first);
+    int status = syi_world_share(&world, first, sizeof first, &err);
+    if (!status && strcmp(first, command))
+        status =
+            syi_error(&err, SY_EMISMATCH,
+                      "rank %d was started as `switchyard %.300s` where rank 0 is `switchyard %.300s`: all "
+                      "ranks need the same command and options",
+                      world.rank, command, first);
+    return syi_world_agree(&world, status, &err) ? cli_usage(&err) : CLI_DONE;
 }
 
 int cli_world_share(void *data, size_t bytes)

@@ -40,6 +40,10 @@ command="$program train $top/bench/tiny.run --quiet --threads 1 --set task.words
     mkdir "$here/plugins"
     cp "$SWITCHYARD_BACKEND_PATH"/switchyard-*.so "$here/plugins"
     echo >>"$here/plugins/switchyard-cpu.so"
+    both commands 2 'rank 1 was started as `switchyard predict` where rank 0 is `switchyard train --run-dir .*all ranks need the same command' \
+        $command --run-dir "$here/commands" : -n 1 "$program" predict "$here/commands"
+    both steps 2 'rank 1 was started as `switchyard bench --steps 3` where rank 0 is `switchyard bench --steps 2`' \
+        "$program" bench "$top/bench/tiny.run" --steps 2 : -n 1 "$program" bench --steps 3 "$top/bench/tiny.run"
     both plugin 1 'rank 1 has another backend cpu (.*) than rank 0' $command --run-dir "$here/plugin" : \
         -n 1 env SWITCHYARD_BACKEND_PATH="$here/plugins" $command --run-dir "$here/plugin"
 }
@@ -157,6 +161,15 @@ ranks 1 env SWITCHYARD_COMM_TIMEOUT=2 $command --resume --set train.steps=22 : \
     $command --resume --set train.steps=22 >"$here/slow.out" 2>"$here/slow.err" </dev/null ||
     fail "slow to read: exit $?: $(cat "$here/slow.err")"
 [ "$(newest slow)" = 22 ] || fail "slow to read: $(cat "$here/slow.err")"
+
+# A rank that does not come to the first meeting of all, after MPI has begun.
+if [ -n "$slow_files" ]; then
+    # shellcheck disable=SC2086
+    ranks 1 env SWITCHYARD_COMM_TIMEOUT=2 $command : -n 1 env LD_PRELOAD="$slow_files" SY_SLOW=status SY_SLOW_SECONDS=20 \
+        SWITCHYARD_COMM_TIMEOUT=2 $command >"$here/late.out" 2>"$here/late.err" </dev/null &&
+        fail "late: exit 0: $(cat "$here/late.out")"
+    one_message late 'rank 0 of 2 waited 2 s for a group of ranks to come together and not all ranks came'
+fi
 
 # The next program of an action waits for the one before, and the end of training for the last.
 (

@@ -149,9 +149,7 @@ int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *e
         status = apart > 1 && apart != world->ranks ? refuse_apart(apart, err)
                                                     : check_size(world, variable, processes, err);
     }
-    if (!status) status = count_sharers(world, err);
-    if (status) syi_world_close(world);
-    return status;
+    return status ? status : count_sharers(world, err);
 }
 
 void syi_world_close(struct syi_world *world)

@@ -31,7 +31,8 @@ int syi_world_terminal_lent(void);
 /* How many processes srun started that have no way to each other; 0: it is no such start. */
 long syi_world_tasks_apart(void);
 /* comm: "auto" opens MPI where a launcher says that it started more than one process, "mpi" always, others
- * never. Tasks of srun that do not all find each other are refused by both. */
+ * never. Tasks of srun that do not all find each other are refused by both. Where it fails, why is to be said before the
+ * world is closed. */
 int syi_world_open(const char *comm, struct syi_world *world, struct sy_error *err) SYI_MUST_CHECK;
 /* Ends MPI. After `alone` this ends the other processes too. */
 void syi_world_close(struct syi_world *world);
