@@ -97,6 +97,17 @@ static void let_signals_in(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* The help of the commands that are named, or of all in short. */
+static int help(int n, char **names)
+{
+    static char option[] = "--help";
+    char *options[] = {option, NULL};
+    int status = CLI_DONE;
+    if (!n) print_overview(stdout);
+    for (int i = 0; i < n && !status; i++) status = run_command(names[i], 1, options);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     int status = CLI_DONE;
@@ -112,7 +123,7 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help"))
-        print_overview(stdout);
+        status = help(argc - 2, argv + 2);
     else
         status = run_command(strcmp(name, "--version") ? name : "version", argc - 2, argv + 2);
     cli_job_paths_free();

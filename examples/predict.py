@@ -38,4 +38,6 @@ def main(library, run_dir, words):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit("usage: predict.py LIBSWITCHYARD RUN_DIR WORD...   (LIBSWITCHYARD: /usr/local/lib/libswitchyard.so, say)")
     sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -23,7 +23,7 @@ AS_CASE([$with_$1], [no], [], [yes|auto], [
   CFLAGS=$sy_save_CFLAGS LIBS=$sy_save_LIBS
   AS_IF([test "x$with_$1$sy_$1" = xyesno],
     [AC_MSG_ERROR([--with-$1: no program with $5 can be compiled and linked (config.log says why): install $4, or name the library with m4_toupper([$1])_CFLAGS and m4_toupper([$1])_LIBS])])],
-  [AC_MSG_ERROR([--with-$1=$with_$1: expected auto, yes or no])])
+  [AC_MSG_ERROR([--with-$1=$with_$1: expected auto, yes or no (a library in another place: PKG_CONFIG_PATH, or m4_toupper([$1])_CFLAGS and m4_toupper([$1])_LIBS)])])
 AS_IF([test "x$sy_$1" = xyes], [sy_define=1], [sy_define=0])
 AC_DEFINE_UNQUOTED([SYI_HAS_]m4_toupper([$1]), [$sy_define], [1: files compressed with $7 can be read, 0: not])
 AC_SUBST([COMPRESSION_CFLAGS])

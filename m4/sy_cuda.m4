@@ -19,7 +19,7 @@ AS_CASE([$with_cuda], [no], [], [yes|auto], [
     [SY_CUDA_FLAGS
     SY_CUDA_PROBE])
   AS_IF([test "x$with_cuda$sy_cuda" = xyesno], [AC_MSG_ERROR([--with-cuda: the CUDA backend is $sy_cuda_text])])],
-  [AC_MSG_ERROR([--with-cuda=$with_cuda: expected auto, yes or no])])
+  [AC_MSG_ERROR([--with-cuda=$with_cuda: expected auto, yes or no (a CUDA in another place: NVCC=/path/bin/nvcc)])])
 AM_CONDITIONAL([CUDA], [test "x$sy_cuda" = xyes])
 ])
 

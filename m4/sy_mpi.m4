@@ -22,7 +22,7 @@ AS_CASE([$with_mpi], [no], [], [yes|auto], [
     SY_MPI_FLAGS
     SY_MPI_PROBE])
   AS_IF([test "x$with_mpi$sy_mpi" = xyesno], [AC_MSG_ERROR([--with-mpi: the MPI backend is $sy_mpi_text])])],
-  [AC_MSG_ERROR([--with-mpi=$with_mpi: expected auto, yes or no])])
+  [AC_MSG_ERROR([--with-mpi=$with_mpi: expected auto, yes or no (another MPI: MPICC=/path/bin/mpicc)])])
 AC_DEFINE_UNQUOTED([SYMPI_LIBRARY], ["$sy_mpi_library"], [what the MPI library says it is, name and version; empty: unknown])
 AC_DEFINE_UNQUOTED([SYMPI_BUILD], ["$MPICC: $sy_mpi_library"], [what the MPI backend was built with])
 ])

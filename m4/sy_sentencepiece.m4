@@ -15,7 +15,7 @@ AS_CASE([$with_sentencepiece], [no], [], [yes|auto], [
     [sy_sentencepiece=no sy_sentencepiece_text="not built: it is a plugin, and --disable-shared has none"])
   AS_IF([test "x$with_sentencepiece$sy_sentencepiece" = xyesno],
     [AC_MSG_ERROR([--with-sentencepiece: the SentencePiece plugin is $sy_sentencepiece_text])])],
-  [AC_MSG_ERROR([--with-sentencepiece=$with_sentencepiece: expected auto, yes or no])])
+  [AC_MSG_ERROR([--with-sentencepiece=$with_sentencepiece: expected auto, yes or no (a library in another place: PKG_CONFIG_PATH, or SENTENCEPIECE_CFLAGS and SENTENCEPIECE_LIBS)])])
 AC_SUBST([SENTENCEPIECE_VERSION])
 AM_CONDITIONAL([SENTENCEPIECE], [test "x$sy_sentencepiece" = xyes])
 ])

@@ -8,7 +8,8 @@ AC_ARG_WITH([sqlite],
 sy_sqlite_how="install libsqlite3-dev (Debian, Ubuntu: sh scripts/install-build-deps.sh) or sqlite-devel (Fedora, SUSE), or name an installation with --with-sqlite=DIR"
 AS_CASE([$with_sqlite],
   [''], [],
-  [yes|no], [AC_MSG_ERROR([--with-sqlite needs the folder of an installation, as in --with-sqlite=\$HOME/sqlite])],
+  [no], [AC_MSG_ERROR([--without-sqlite: training keeps its records in SQLite; without it there is --disable-training])],
+  [yes], [AC_MSG_ERROR([--with-sqlite needs the folder of an installation, as in --with-sqlite=\$HOME/sqlite])],
   [dnl the run path is of the program, wherever it is started
   AS_IF([test ! -d "$with_sqlite"],
     [AC_MSG_ERROR([--with-sqlite=$with_sqlite: there is no such folder])])

@@ -159,12 +159,14 @@ static int first_file(const struct syi_plugin_folders *folders, const struct syi
 static int not_found(const struct syi_plugin_folders *folders, const struct syi_plugin_want *want,
                      struct sy_error *err)
 {
+    const char *named = folders->chosen ? "names these folders, and no others are searched: add that of the "
+                                          "plugins which came with switchyard"
+                                        : "names other folders";
     struct syi_text text = {0};
     for (size_t i = 0; i < folders->n; i++) syi_text_printf(&text, "%s%s", i ? ", " : "", folders->path[i]);
-    int status =
-        syi_error(err, want->missing,
-                  "%s: no %s%s" SYI_PLUGIN_SUFFIX " in %s; %sSWITCHYARD_BACKEND_PATH names other folders",
-                  want->what, want->prefix, want->name, text.data ? text.data : "any folder", want->advice);
+    int status = syi_error(
+        err, want->missing, "%s: no %s%s" SYI_PLUGIN_SUFFIX " in %s; %sSWITCHYARD_BACKEND_PATH %s",
+        want->what, want->prefix, want->name, text.data ? text.data : "any folder", want->advice, named);
     syi_text_free(&text);
     return status;
 }

@@ -77,10 +77,13 @@ refuses 'needs the folder of an installation' --with-sqlite
 refuses 'a program with SQLite .* does not compile, link, start' SQLITE_CFLAGS=-I. SQLITE_LIBS=-lm
 refuses '--with-zlib: no program with zlib.h' --with-zlib ZLIB_CFLAGS=-I. ZLIB_LIBS=-lnowhere
 refuses '--with-zstd: no program with zstd.h' --with-zstd ZSTD_CFLAGS=-I. ZSTD_LIBS=-lnowhere
-refuses '--with-zlib=maybe: expected auto, yes or no' --with-zlib=maybe
+refuses '--with-zlib=maybe: expected auto, yes or no (.* PKG_CONFIG_PATH, or ZLIB_CFLAGS and ZLIB_LIBS)' --with-zlib=maybe
+refuses '--with-cuda=/opt/cuda: expected auto, yes or no (.* NVCC=' --with-cuda=/opt/cuda
+refuses '--without-sqlite: .* --disable-training' --without-sqlite
 # One that is asked for and cannot be.
 refuses 'there is white space in it' --prefix="$here/a b"
 refuses '--with-mpi and --disable-shared' --disable-shared --with-mpi
+refuses '--enable-cpu=plugin and --disable-shared' --disable-shared --enable-cpu=plugin
 # A cross build asks the pkg-config of this machine for no library.
 mkdir "$here/bin"
 printf '#!/bin/sh\ncase $* in *atleast-pkgconfig*) exit 0 ;; esac\necho "$*" >>%s\nexit 1\n' "$here/asked" >"$here/bin/pkg-config"

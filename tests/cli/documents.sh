@@ -41,6 +41,11 @@ for command in $commands; do
     done
 done
 
+for name in $(sed -n 's/^CREATE TABLE IF NOT EXISTS \([a-z_]*\).*/\1/p; s/^CREATE VIEW \([a-z_]*\) .*/\1/p' "$top/metrics/schema.sql"); do
+    case $name in valid_*) continue ;; esac
+    says man "\(^\|[ :]\)$name[,.]"
+done
+
 # shellcheck disable=SC2046 # several pages
 links_lead "$top" $(cd "$top" && ls README.md CONTRIBUTING.md doc/*.md)
 

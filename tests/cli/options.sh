@@ -37,6 +37,9 @@ for command in eval predict score; do
         says out "^  --$option"
     done
 done
+exits 0 "$program" help train
+says out '^usage: switchyard train'
+refused 'unknown command trian, did you mean train?' help trian
 # What eval reads has the format of its task, which need not be tsv.
 exits 0 "$program" eval --help
 says out "^  --file FILE  *read this file, of the task's format"

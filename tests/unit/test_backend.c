@@ -182,6 +182,8 @@ Test(plugin, one_of_another_machine_is_refused)
 Test(plugin, not_there)
 {
     check_refused("absent", SY_ENOENT, "no switchyard-absent.so in");
+    check_refused("absent", SY_ENOENT,
+                  "SWITCHYARD_BACKEND_PATH names these folders, and no others are searched");
 }
 
 Test(plugin, names_are_no_paths)
