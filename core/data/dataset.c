@@ -11,6 +11,23 @@
 
 /* ---- opening ---- */
 
+/* Running text that is cut shorter than inputs may be, since targets have less room. */
+static void report_room(const struct syi_dataset *d)
+{
+    const struct syi_example_form *form = &d->form;
+    int32_t input = form->piece, target = form->max_input, tokens;
+    if (!form->piece || d->counts.longest <= form->piece) return; /* no text has more tokens than bytes */
+    if (form->task->objective == SYI_OBJECTIVE_SPAN_CORRUPTION) {
+        syi_example_lengths(form, (struct syi_example_size){form->piece, 0}, 0, &input, &target);
+        if (syi_span_lengths(&form->shape, form->max_input, &tokens, &target, NULL)) return;
+    }
+    if (input >= form->max_input - form->max_input / 10 || target <= form->max_target) return;
+    syi_log(SY_LOG_WARN,
+            "task.%s: inputs have at most %d of data.max_input_length = %d tokens, for longer pieces of text "
+            "have targets over data.max_target_length = %d: set that to %d, or data.max_input_length lower",
+            form->task->name_of_part, input, form->max_input, form->max_target, target);
+}
+
 static void report(const struct syi_dataset *d)
 {
     const struct syi_dataset_counts *c = &d->counts;
@@ -19,6 +36,7 @@ static void report(const struct syi_dataset *d)
     if (c->invalid)
         syi_log(SY_LOG_WARN, "%s: not valid UTF-8 (%lld of %lld records); the bytes are used as they are",
                 c->first_invalid, (long long)c->invalid, (long long)c->records);
+    report_room(d);
     syi_bad_records_warn(&c->bad);
     if (c->too_long)
         syi_log(SY_LOG_WARN, "%s: %lld of %lld examples are longer than %d x %d tokens and %s, first \"%s\"",

@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 
 enum { BUFFER_ENTRIES = 1 << 14, PART_BITS = 24 };
-static const char magic[16] = "switchyard-idx2";
+static const char magic[16] = "switchyard-idx3";
 
 struct header {
     char magic[16];

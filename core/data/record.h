@@ -17,15 +17,17 @@ enum {
 /* Named texts of a record; a name may be there several times (targets of one input). Names are those of the format:
  * tsv has input and target, text and documents have text, jsonl has the keys of its objects: strings as they are,
  * numbers, true and false as they stand there, lists of such as one field each, null left out. An object inside, or a list
- * in a list, is no text: it is refused only when asked for. Of a key that an object has twice the first counts. */
+ * or null in a list, is no text: it is refused only when asked for. Of a key that an object has twice the first counts. */
 struct syi_record_field {
     struct syi_span name,
         text; /* into the record or `decoded`; text.text NULL: there is one, but it is no text */
+    size_t
+        n; /* of the first of a list: how many it has, so that whoever looks for another need not go through it */
 };
 struct syi_fields {
     struct syi_record_field *field; /* [n] owned */
-    size_t n, capacity;
-    struct syi_text decoded; /* texts that do not stand in the record as they are */
+    size_t n, capacity, first;      /* first: of the list that was added last */
+    struct syi_text decoded;        /* texts that do not stand in the record as they are */
 };
 void syi_fields_free(struct syi_fields *fields); /* also of zeroed ones */
 /* The k-th field of this name, from 0; NULL: there are not so many. */

@@ -23,6 +23,7 @@ static int add_value(struct syi_span name, const struct syi_json_node *node, str
     return syi_fields_add(fields, name, (struct syi_span){text, text ? strlen(text) : 0}, err);
 }
 
+/* A null of a list keeps its place: without it what comes after would belong to other texts of the list beside it. */
 static int add_member(const struct syi_json *json, uint32_t member, struct syi_fields *fields,
                       struct sy_error *err)
 {
@@ -32,7 +33,9 @@ static int add_member(const struct syi_json *json, uint32_t member, struct syi_f
     int status = SY_OK;
     if (node->kind != SYI_JSON_ARRAY) return add_value(name, node, fields, err);
     for (uint32_t i = node->first; i != SYI_JSON_NONE && !status; i = json->nodes[i].next)
-        status = add_value(name, &json->nodes[i], fields, err);
+        status = json->nodes[i].kind == SYI_JSON_NULL
+                     ? syi_fields_add(fields, name, (struct syi_span){NULL, 0}, err)
+                     : add_value(name, &json->nodes[i], fields, err);
     return status;
 }
 

@@ -90,9 +90,10 @@ static int count_field(struct syi_span name, const struct syi_fields *fields, si
     const struct syi_record_field *first = syi_fields_find(fields, name, 0);
     for (size_t i = 0; i < *n; i++)
         if (!first[i].text.text)
-            return syi_error(err, SY_EFORMAT,
-                             "field %.*s is no text, nor a list of texts: it holds an object or a list",
-                             (int)name.bytes, name.text);
+            return syi_error(
+                err, SY_EFORMAT,
+                "field %.*s is no text, nor a list of texts: it holds an object, a list or a null",
+                (int)name.bytes, name.text);
     for (const struct syi_record_field *f = first + *n; f < fields->field + fields->n; f++)
         if (f->name.bytes == name.bytes && !memcmp(f->name.text, name.text, name.bytes))
             return syi_error(err, SY_EFORMAT, "field %.*s is there twice: several texts are a list",

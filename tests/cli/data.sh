@@ -224,6 +224,18 @@ exits 1 run spanless --set task.t.train=spans.txt --set task.t.format=text --set
     --set vocabulary.extra_ids=2 --set data.max_input_length=64 --set data.max_target_length=64
 says err 'spans.txt:3: span corruption: an example of 60 tokens needs 3 sentinels, the vocabulary has 2: raise its extra_ids'
 [ ! -e spanless ] || fail "text without room for spans leaves a run directory"
+awk '{ print $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 $1 }' one.tsv >wide.txt
+wide="--set task.t.train=wide.txt --set task.t.format=text --set vocabulary.extra_ids=100 --set task.t.metrics=[] --set train.steps=1"
+# shellcheck disable=SC2086
+for objective in 'span_corruption 24 114' 'prefix_lm 64 512'; do
+    set -- $objective
+    rm -rf narrow
+    exits 0 run narrow $wide --set task.t.objective=$1 --set data.max_input_length=512 --set data.max_target_length=$2
+    says err "task.t: inputs have at most .* over data.max_target_length = $2: set that to $3"
+    rm -rf narrow
+    exits 0 run narrow $wide --set task.t.objective=$1 --set data.max_input_length=512 --set data.max_target_length=$3
+    ! grep -q 'task.t: inputs have' err || fail "$1: a warning of inputs that are filled: $(cat err)"
+done
 printf 'no tab\n' >none.tsv
 exits 1 run left --set task.t.train=none.tsv --set task.t.on_bad_record=skip
 says err 'none.tsv: all records are skipped, none is left; the first: .*none.tsv:1: no tab'

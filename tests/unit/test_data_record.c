@@ -411,7 +411,7 @@ Test(data_record, fields)
     EXPECT_PARSED(jsonl, "{\"a\": \"x\\ny\\u00e9\", \"b\": -1.50E+1, \"c\": true, \"d\": null, \"e\": false}",
                   "a=x\ny\xc3\xa9;b=-1.50E+1;c=true;e=false;");
     EXPECT_PARSED(jsonl, "{\"a\":[\"x\",1,null,[],{}],\"b\":{\"c\":1},\"\":\"\",\"n\":12345678901234567890}",
-                  "a=x;a=1;a=?;a=?;b=?;=;n=12345678901234567890;");
+                  "a=x;a=1;a=?;a=?;a=?;b=?;=;n=12345678901234567890;");
     EXPECT_PARSED(jsonl, " { \"a\" :0} ", "a=0;");
     EXPECT_PARSED(jsonl, "{\"a\": 1e400, \"b\": 2}", "a=1e400;b=2;");
 }

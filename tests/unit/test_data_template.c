@@ -45,7 +45,7 @@ Test(data_template, fills)
 /* The bytes of a text are kept whatever they are. */
 Test(data_template, any_bytes)
 {
-    struct syi_record_field field = {{"input", 5}, {"{\0\xff}", 4}};
+    struct syi_record_field field = {{"input", 5}, {"{\0\xff}", 4}, 1};
     struct syi_fields fields = {.field = &field, .n = 1};
     struct syi_template form;
     struct syi_text out = {0};
@@ -89,11 +89,33 @@ Test(data_template, as_many_parts_as_there_is_room_for)
 
 Test(data_template, lists_give_several_examples)
 {
-    static const char line[] =
-        "{\"q\": \"who?\", \"a\": [\"I\", null, 2, true], \"b\": [\"x\", \"y\", \"z\"]}";
+    static const char line[] = "{\"q\": \"who?\", \"a\": [\"I\", 2, true], \"b\": [\"x\", \"y\", \"z\"]}";
     expect_filled("{q} {a}", line, 0, "who? I");
     expect_filled("{q} {a}", line, 1, "who? 2");
     expect_filled("{b}{q}{a}", line, 2, "zwho?true");
+}
+
+/* Time goes with the number of texts, not with its square. */
+Test(data_template, long_lists, .timeout = 10)
+{
+    enum { TEXTS = 200000 };
+    struct syi_text line = {0}, out = {0};
+    struct syi_template form;
+    for (const char *list = "{\"a\":[0"; list; list = *list == '{' ? "],\"b\":[0" : NULL) {
+        syi_text_puts(&line, list);
+        for (int i = 1; i < TEXTS; i++) syi_text_printf(&line, ",%d", i);
+    }
+    syi_text_puts(&line, "]}");
+    struct syi_fields fields = fields_of(line.data);
+    cr_assert(syi_template_parse(&form, "{b}", NULL) == SY_OK);
+    for (size_t k = 0; k < TEXTS; k++) {
+        out.length = 0;
+        syi_template_fill(&form, &fields, k, &out);
+    }
+    cr_assert_str_eq(out.data, "199999");
+    syi_text_free(&line);
+    syi_text_free(&out);
+    syi_fields_free(&fields);
 }
 
 Test(data_template, records_without_the_fields)
@@ -106,6 +128,7 @@ Test(data_template, records_without_the_fields)
         {"{\"a\": null, \"b\": [], \"c\": 1}", "there is only c"},
         {"{\"a\": {\"b\": 1}, \"b\": 1}", "field a is no text"},
         {"{\"a\": [\"x\", []], \"b\": 1}", "field a is no text"},
+        {"{\"a\": [1, null, 3], \"b\": [1, 2, null]}", "field a is no text"},
         {"{\"a\": [1, 2], \"b\": [1, 2, 3]}", "2 of field a, but 3 of field b"},
     };
     struct syi_template form;
