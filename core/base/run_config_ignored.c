@@ -19,6 +19,7 @@ enum need {
     SCALED_GRADIENTS,
     LAST_RATE,
     SPANS,
+    PAIRS,
     NO_RATES,
 };
 
@@ -37,6 +38,7 @@ static const struct rule {
     {"train", "final_learning_rate", LAST_RATE},
     {"task", "noise_density", SPANS},
     {"task", "mean_noise_span_length", SPANS},
+    {"task", "too_long", PAIRS},
     {"mixture", "maximum", NO_RATES},
     {"mixture", "temperature", NO_RATES},
 };
@@ -60,7 +62,7 @@ static const char *why_no_choice_at_all(const struct syi_config *config)
 /* Why a key with that need counts for nothing in its part; NULL: it counts. */
 static const char *why(enum need need, const struct syi_config *config, const void *part)
 {
-    const struct syi_task_part *task = part;       /* of SPANS */
+    const struct syi_task_part *task = part;       /* of SPANS and PAIRS */
     const struct syi_mixture_part *mixture = part; /* of NO_RATES */
     const struct syi_moe_part *moe = &config->moe;
     switch (need) {
@@ -75,6 +77,8 @@ static const char *why(enum need need, const struct syi_config *config, const vo
         return config->train.schedule == SYI_SCHEDULE_CONSTANT ? "train.schedule is constant" : NULL;
     case SPANS:
         return task->objective == SYI_OBJECTIVE_SPAN_CORRUPTION ? NULL : "objective is not span_corruption";
+    case PAIRS:
+        return task->objective == SYI_OBJECTIVE_PAIRS ? NULL : "running text is cut into pieces that fit";
     case NO_RATES: return mixture->rates.n ? "rates are given" : NULL;
     }
     return NULL;

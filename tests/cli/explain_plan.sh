@@ -23,6 +23,8 @@ nothing() {
 nothing 'train.final_learning_rate ' --set train.schedule=constant --set train.final_learning_rate=1e-4
 nothing 'task.t.noise_density task.t.mean_noise_span_length ' --set task.t.train=none.tsv --set task.t.noise_density=0.5 \
     --set task.t.mean_noise_span_length=2
+nothing 'task.t.too_long ' --set task.t.train=none.txt --set task.t.format=text --set task.t.objective=span_corruption \
+    --set vocabulary.extra_ids=100 --set 'task.t.metrics=[]' --set task.t.too_long=trim
 nothing 'mixture.m.maximum mixture.m.temperature ' --set task.t.train=none.tsv --set 'mixture.m.tasks=[t]' \
     --set 'mixture.m.rates=[1]' --set mixture.m.maximum=5 --set mixture.m.temperature=2
 experts='--set moe.encoder_batch_prioritized_routing=true --set moe.decoder_batch_prioritized_routing=true'
