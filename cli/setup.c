@@ -48,6 +48,18 @@ static int check_draws(const struct cli_options *o, const struct syi_config *con
     return SY_OK;
 }
 
+/* Keys of a run widen the search for its outputs; two options that contradict each other are a slip. */
+static int check_beams(const struct cli_options *o, const struct syi_config *config, struct sy_error *err)
+{
+    const struct syi_decode_part *d = &config->decode;
+    if (!o->beams || !o->decodes || d->temperature > 0 || d->num_decodes <= d->beams) return SY_OK;
+    return syi_error(
+        err, SY_EINVAL,
+        "--beams %s and --decodes %s: a search gives as many outputs as it has beams at most; give "
+        "more beams or leave --beams out",
+        o->beams, o->decodes);
+}
+
 static int apply_sets(const struct cli_options *options, struct syi_config *config, struct sy_error *err)
 {
     int status = SY_OK;
@@ -55,6 +67,7 @@ static int apply_sets(const struct cli_options *options, struct syi_config *conf
         status = syi_config_set(config, options->set.item[i], err);
     if (!status) status = apply_short(options, config, err);
     if (!status) status = check_draws(options, config, err);
+    if (!status) status = check_beams(options, config, err);
     return status ? status : syi_config_validate(config, err);
 }
 

@@ -40,7 +40,8 @@ learning_rate = 1e-3
 
 - `--set SECTION.KEY=VALUE` overrides a key for one command and may be repeated: `--set train.steps=20`,
   `--set optimizer.NAME.b1=0.8`, which makes the part where there is none of that name. Quotes around a string may be
-  left out there, in lists too: `--set 'optimizer.NAME.match=[*embedding*, *bias]'`.
+  left out there, in lists too: `--set 'optimizer.NAME.match=[*embedding*, *bias]'`. Of two for one key the last holds; an
+  option that sets a key (`--beams`, `--decodes`, `--scores`, `--temperature`, `--threads`) holds over `--set`, wherever it stands.
 - `switchyard config` prints all keys with their help; `switchyard config RUNFILE` the values in force, which is a run
   file again. A run directory keeps them as `run.conf`, and may stand in place of a run file where a command reads one
   (`config`, `plan`, `explain`, `bench`, `diff`, `tokenize`).

@@ -191,8 +191,8 @@ predicted colder-model --temperature 0.5 --decodes 5 --scores --set decode.resca
 cmp -s colder colder-model && fail "decode.rescale_log_probs changes nothing"
 predicted only --temperature 0.5 --set decode.topk=1 --scores --set decode.rescale_log_probs=false
 cmp -s only scored || fail "draws from the largest logit alone are not greedy decoding"
-predicted cold --set decode.temperature=1 --temperature 0 --beams 4 --scores
-cmp -s cold beams || fail "--temperature 0 does not give beams to a run that draws"
+predicted cold --set decode.temperature=1 --temperature 0 --beams 4 --set decode.beams=2 --scores
+cmp -s cold beams || fail "--temperature 0 and --beams 4 do not hold over --set"
 for way in '--set decode.batch_size=3' '--comm thread --ranks 2 --set mesh.data=2' \
     '--comm thread --ranks 2 --set mesh.expert=2' '--comm thread --ranks 2 --set mesh.model=2'; do
     predicted other $way --decodes 4 --scores
@@ -217,6 +217,10 @@ for option in 'beams beams' 'decodes num_decodes'; do
         says err "decode.${option#* }: $value is not accepted: it takes an integer in 1..256"
     done
 done
+exits 2 "$program" predict learned --beams 2 --decodes 4
+one_line_error
+says err '--beams 2 and --decodes 4: a search gives as many outputs as it has beams at most'
+predicted other --beams 1 --decodes 2 --temperature 1 # draws, which need no beams
 predicted other --decodes 100 --scores --set decode.max_length=2
 [ "$(wc -l <other)" -eq 4000 ] && [ "$(grep -c 'inf$' other)" -gt 1000 ] || fail "100 outputs of a token from 8"
 grep 'inf$' other | sort -u >none
