@@ -81,6 +81,7 @@ refuses '--with-zlib=maybe: expected auto, yes or no (.* PKG_CONFIG_PATH, or ZLI
 refuses '--with-cuda=/opt/cuda: expected auto, yes or no (.* NVCC=' --with-cuda=/opt/cuda
 refuses '--without-sqlite: .* --disable-training' --without-sqlite
 # One that is asked for and cannot be.
+refuses '--with-sqlite and --disable-training' --disable-training --with-sqlite="$here"
 refuses 'there is white space in it' --prefix="$here/a b"
 refuses '--with-mpi and --disable-shared' --disable-shared --with-mpi
 refuses '--enable-cpu=plugin and --disable-shared' --disable-shared --enable-cpu=plugin
