@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -216,6 +217,19 @@ static int read_string(struct reader *r, uint32_t *value)
     return status;
 }
 
+/* 0x10, 0o20 and 0b10000 with or without a sign: in decimal, as a run file has them. Others stay as they are. */
+static void make_decimal(char text[64])
+{
+    char *digits = text + strspn(text, "+-"), *end;
+    const int kind = *digits == '0' ? tolower((unsigned char)digits[1]) : 0;
+    const int base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    if (!base) return;
+    errno = 0;
+    char *begin = base == 16 ? digits : digits + 2; /* strtoll takes 0x itself */
+    const long long number = strtoll(begin, &end, base);
+    if (end > begin && !*end && !errno) snprintf(digits, 32, "%lld", number);
+}
+
 static int read_number(struct reader *r, uint32_t *value)
 {
     char text[64];
@@ -230,9 +244,10 @@ static int read_number(struct reader *r, uint32_t *value)
         r->at++;
     }
     text[n] = 0;
+    make_decimal(text);
     syi_parse_double(text, &stop);
     if (stop == text || *stop || strpbrk(text, "xXiInN")) return fail(r, r->line, "not a number");
-    return put_node(r, SYI_GIN_NUMBER, text, n, value);
+    return put_node(r, SYI_GIN_NUMBER, text, strlen(text), value);
 }
 
 static void add_child(struct reader *r, uint32_t parent, uint32_t *last, uint32_t child)

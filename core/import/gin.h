@@ -8,7 +8,7 @@
 #include "base/text.h"
 
 enum syi_gin_kind {
-    SYI_GIN_NUMBER,   /* text: as written, without underscores */
+    SYI_GIN_NUMBER,   /* text: as written, without underscores; whole numbers in decimal */
     SYI_GIN_STRING,   /* text: its bytes up to a NUL */
     SYI_GIN_WORD,     /* True, False, None */
     SYI_GIN_LIST,     /* a list or a tuple */

@@ -41,6 +41,7 @@ static void expect_binding(const char *text, const char *expected)
 Test(gin, values)
 {
     expect_binding("A = 1_000", "A = 1000");
+    expect_binding("A = [0x1F, -0Xff_ff, 0o17, 0b101]", "A = (31, -65535, 15, 5)");
     expect_binding("A = -2.5e-3 # a number", "A = -2.5e-3");
     expect_binding("A = None", "A = None");
     expect_binding("A = 'it''s' \"#1\"", "A = 'its#1'");
@@ -76,6 +77,10 @@ Test(gin, errors_name_the_line)
     expect_error("\n\nA =\n", "test:3: a value is missing");
     expect_error("A = [1 2]", "test:1: a comma or the closing bracket is missing");
     expect_error("A = 12x", "test:1: not a number");
+    expect_error("A = 0x", "test:1: not a number");
+    expect_error("A = 0o8", "test:1: not a number");
+    expect_error("A = 0b0b1", "test:1: not a number");
+    expect_error("A = 0x10000000000000000", "test:1: not a number");
     expect_error("A = @f(1)", "test:1: @function() takes no arguments");
     expect_error("A = {1}", "test:1: a dictionary wants ':' after a key");
     expect_error("  A = 1", "test:1: an indented line outside a block");
