@@ -3,12 +3,14 @@
  * in order. Whoever waits for answers gets them when the input has no more lines at the moment. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/input.h"
 #include "cli/work_line.h"
+#include "train/engine/engine.h"
 #include "train/predict/predict.h"
 
 struct dialog {
@@ -16,6 +18,7 @@ struct dialog {
     int64_t too_long;       /* lines over the limit so far */
     int64_t most;           /* data.max_input_length */
     int scores;             /* decode.scores */
+    int scored;             /* an output has a score, shown or not */
 };
 
 /* One line whatever the bytes, for any reader: no target of a training file holds one of these. */
@@ -34,8 +37,10 @@ static int put_line(void *arg, const struct syi_prediction *p, struct sy_error *
             "included: its output is empty",
             (long long)p->index + 1, (long long)d->most);
     }
+    const int finite = !d->scored || !isnan(p->score);
+    if (!finite) cli_input_not_finite(&d->input, p->index);
     put_text(p->text, p->bytes);
-    if (d->scores) printf("\t%.6g", p->score);
+    if (d->scores) printf("\t%.6g", finite ? p->score : NAN); /* nan whatever its sign */
     putchar('\n');
     if (!p->decode) cli_input_show(&d->input, p->index + 1);
     return fflush(stdout) || ferror(stdout) ? syi_error_system(err, "predict: cannot write the output")
@@ -53,6 +58,7 @@ int cli_predict(const struct cli_options *o)
     if (status) return status;
     dialog.most = config.data.max_input_length;
     dialog.scores = config.decode.scores;
+    dialog.scored = syi_engine_searches(&config.decode);
     cli_log_to_stderr(1);
     cli_work_line_open(cli_terminal(stderr), o->quiet || isatty(STDOUT_FILENO));
     struct syi_predict_job job = {.lines = cli_lines_job(o, &config, &dialog), .put = put_line};
@@ -60,5 +66,5 @@ int cli_predict(const struct cli_options *o)
     cli_work_line_clear();
     cli_lines_free(&dialog.input.lines);
     if (status) return cli_fail(&err);
-    return dialog.too_long ? CLI_FAILED : CLI_DONE;
+    return dialog.too_long || dialog.input.not_finite ? CLI_FAILED : CLI_DONE;
 }

@@ -3,6 +3,7 @@
  * in order, with the same streaming as predict. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -42,6 +43,8 @@ static int put_score(void *arg, const struct syi_score *score, struct sy_error *
     if (score->fault) {
         s->faults++;
         say_fault(s, score);
+    } else if (!isfinite(score->value)) {
+        cli_input_not_finite(&s->input, score->index);
     }
     puts(text);
     cli_input_show(&s->input, score->index + 1);
@@ -82,5 +85,5 @@ int cli_score(const struct cli_options *o)
     cli_lines_free(&s.input.lines);
     syi_inflow_close(&s.file);
     if (status) return cli_fail(&err);
-    return s.faults ? CLI_FAILED : CLI_DONE;
+    return s.faults || s.input.not_finite ? CLI_FAILED : CLI_DONE;
 }

@@ -81,6 +81,16 @@ void cli_input_show(const struct cli_input *in, int64_t answered)
     cli_work_line_show(in->command, "lines", answered, share_read(in) * (double)answered / (double)in->n);
 }
 
+void cli_input_not_finite(struct cli_input *in, int64_t index)
+{
+    if (in->not_finite) return;
+    in->not_finite = 1;
+    cli_error(
+        "%s: the score of input line %lld is not finite, and others may not be: weights of the model are not, or they "
+        "are too large (switchyard ckpt show lists them)",
+        in->command, (long long)index + 1);
+}
+
 /* More than the longest input and target have: a token of SentencePiece is 16 characters at most, unless it was made with
  * another limit. Only of characters that are unknown one token may be more. */
 static size_t most_bytes(const struct syi_config *config)

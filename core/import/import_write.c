@@ -32,11 +32,25 @@ static int list_tensors(const struct syi_import *import, const char *prefix, int
     return to ? SY_OK : SY_ENOMEM;
 }
 
+/* Values that are not finite are taken as they are, and the first tensor with some is warned of. data: a parameter as float32;
+ * returns whether it has some. */
+static int look_at(const struct syi_import_tensor *from, const float *data, uint64_t elements, int quiet)
+{
+    uint64_t odd = 0;
+    for (uint64_t i = 0; i < elements; i++)
+        if (!isfinite(data[i])) odd++;
+    if (odd && !quiet)
+        syi_log(SY_LOG_WARN,
+                "%llu of %llu values of %s are not finite: what the model answers may not be, too",
+                (unsigned long long)odd, (unsigned long long)elements, from->origin);
+    return odd != 0;
+}
+
 /* One tensor at a time. A format may hold what several are cut from until the last of them is read (t5x.c). */
 static int fill(void *arg, const struct syi_safetensors *file, struct sy_error *err)
 {
     struct syi_import *import = arg;
-    int status = SY_OK;
+    int status = SY_OK, odd = 0;
     for (size_t i = 0; i < file->n_tensors && !status; i++) {
         const struct syi_safetensors_tensor *to = &file->tensors[i];
         const struct syi_import_tensor *from = syi_import_find(import, to->name);
@@ -44,6 +58,7 @@ static int fill(void *arg, const struct syi_safetensors *file, struct sy_error *
         if (!data) return SY_ENOMEM;
         status = from->dtype == to->dtype ? import->format->read(import, from, data, err)
                                           : syi_import_read(import, from, data, err);
+        if (!status && !strncmp(to->name, "target/", 7)) odd |= look_at(from, data, to->bytes / 4, odd);
         if (!status) status = syi_safetensors_write(file, to, 0, data, (size_t)to->bytes, err);
         syi_free(data);
     }

@@ -49,6 +49,25 @@ for run in switch back; do
     "$program" predict "$run" --set decode.max_length=12 <words >"$run.words" || fail "predict $run"
 done
 cmp -s switch.words back.words || fail 'other outputs after export and import'
+# A weight that is not finite is warned of on its way in, and once where it shows.
+cp -R switch-hf nan-hf
+{
+    head -c $(($(wc -c <switch-hf/model.safetensors) - 4)) switch-hf/model.safetensors
+    printf '\0\0\300\377'
+} >nan-hf/model.safetensors
+exits 0 "$program" import nan-hf --to nan --quiet
+one_line_error
+says err 'warning: 1 of [0-9]* values of shared.weight are not finite'
+awk '{ print $0 "\tA" }' words >pairs
+for command in 'predict nan --scores' 'predict nan --beams 2' 'predict nan --temperature 1 --scores' 'score nan --file pairs'; do
+    # shellcheck disable=SC2086
+    "$program" $command --set decode.max_length=12 <words >out 2>err
+    got=$?
+    [ $got -eq 1 ] || fail "$command: exit $got"
+    one_line_error
+    says err 'the score of input line 1 is not finite'
+    ! grep -q -e -nan out || fail "$command: $(cat out)"
+done
 # A head of its own: transformers 5 wants both tables beside shared.weight.
 exits 0 tiny own-head --set train.steps=0 --set model.mlp_activations=relu --set moe.num_selected_experts=1
 exits 0 "$program" export own-head --format hf --to own-head-hf
