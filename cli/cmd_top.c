@@ -2,6 +2,7 @@
 /* switchyard top RUN_DIR: a run as it goes, in a terminal. */
 #include "config.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,7 @@ int cli_top(const struct cli_options *o)
         cli_error("top: --every=%g: at least %g s, for the run's sake", o->every, LEAST);
         return CLI_USAGE;
     }
+    setlocale(LC_CTYPE, ""); /* how wide characters are */
     struct cli_top *top = syi_alloc(2 * sizeof *top, &err);
     int once = o->once || !isatty(STDOUT_FILENO), status = CLI_FAILED;
     if (!top || cli_top_gather(o->operand[0], top, &err))

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <wchar.h>
 
 #include "cli/top/top.h"
 
@@ -24,7 +25,7 @@ static const char *const marks[LEVELS] = {"_", ".", ",", "-", "=", "+", "*", "#"
 struct frame {
     const struct cli_top_size *size;
     struct syi_text *out;
-    int lines, column; /* finished lines; characters in the one begun */
+    int lines, column; /* finished lines; columns of the one begun */
 };
 
 /* ---- characters ---- */
@@ -39,20 +40,32 @@ static void style(struct frame *f, const char *code)
     if (f->size->colour && !is_full(f)) syi_text_printf(f->out, "\033[%sm", code);
 }
 
+/* Of one character, which is well formed, by the locale: characters of East Asia take two. */
+static int columns(const unsigned char *c, int bytes)
+{
+    wchar_t wide;
+    mbstate_t state = {0};
+    if (mbrtowc(&wide, (const char *)c, (size_t)bytes, &state) != (size_t)bytes) return 1;
+    int n = wcwidth(wide);
+    return n < 0 ? 1 : n;
+}
+
 /* The characters of text that the line has room for. What could steer a terminal, and what a terminal without
  * UTF-8 cannot show, is '?'. */
 static void put(struct frame *f, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     for (size_t left = strlen(text); left && f->column < f->size->width && !is_full(f);) {
-        int bytes, shown = syi_utf8_is_shown(c, left, &bytes);
-        if (shown && (bytes == 1 || f->size->unicode))
-            syi_text_append(f->out, c, (size_t)bytes);
-        else
-            syi_text_puts(f->out, "?");
+        int bytes, shown = syi_utf8_is_shown(c, left, &bytes) && (f->size->unicode || *c < 0x80);
+        int taken = shown ? columns(c, bytes) : 1;
+        if (f->column + taken > f->size->width) {
+            f->column = f->size->width; /* half a character is none, and nothing follows it */
+            return;
+        }
+        syi_text_append(f->out, shown ? (const char *)c : "?", shown ? (size_t)bytes : 1);
         c += bytes;
         left -= (size_t)bytes;
-        f->column++;
+        f->column += taken;
     }
 }
 

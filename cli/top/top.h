@@ -38,7 +38,7 @@ struct cli_top {
 };
 
 struct cli_top_size {
-    int width, height; /* in characters; no line is wider, no more lines than height */
+    int width, height; /* columns and lines of the terminal: no line is wider, no more lines than height */
     int unicode;       /* block characters; else ASCII */
     int colour;        /* escape sequences for colours, which take no width */
 };

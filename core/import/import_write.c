@@ -32,8 +32,8 @@ static int list_tensors(const struct syi_import *import, const char *prefix, int
     return to ? SY_OK : SY_ENOMEM;
 }
 
-/* Values that are not finite are taken as they are, and the first tensor with some is warned of. data: a parameter as float32;
- * returns whether it has some. */
+/* Values that are not finite are taken as they are; of the first tensor with some that is said. data: a parameter as float32.
+ * Returns whether it has some. */
 static int look_at(const struct syi_import_tensor *from, const float *data, uint64_t elements, int quiet)
 {
     uint64_t odd = 0;

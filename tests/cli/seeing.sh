@@ -81,6 +81,11 @@ awk 'length > 70 { exit 1 }' out || fail "a line is too wide"
 LC_ALL=C grep -q '[^ -~]' out && fail "not ASCII in the locale C: $(cat out)"
 exits 0 env LC_ALL=C.UTF-8 "$program" top run --once
 says out '█'
+if locale -a 2>/dev/null | grep -qi '^c\.utf-*8$'; then
+    ln -s run 漢漢漢漢漢漢漢漢漢
+    exits 0 env LC_ALL=C.UTF-8 COLUMNS=21 "$program" top 漢漢漢漢漢漢漢漢漢
+    says out '^tiny  漢漢漢漢漢漢漢$'
+fi
 # A run that ends at a step without a loss of its own, as early stopping does it: the newest that there is. Names are whole.
 exits 0 tiny early --quiet --set train.steps=20 --set metrics.every=4 --set train.evaluate_every=5 --set action.stop.kind=early_stopping \
     --set action.stop.metric=loss --set action.stop.patience=1 --set action.stop.atol=1000 --set task.words.valid="$here/valid.tsv"

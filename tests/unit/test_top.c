@@ -2,6 +2,7 @@
 /* Frames of `switchyard top`: they keep to their size whatever the numbers and texts are. */
 #include "config.h"
 
+#include <locale.h>
 #include <math.h>
 #include <string.h>
 
@@ -144,6 +145,20 @@ Test(top, texts_do_not_reach_the_terminal_as_orders)
     strcpy(usual.eval[0].task, "\xc3\xa9\033c");
     strcpy(usual.problem, "line\nline");
     check_all_sizes(&usual);
+}
+
+/* Characters of East Asia take two columns: where one is left, none of them stands there. */
+Test(top, wide_characters)
+{
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) cr_skip_test("there is no locale C.UTF-8");
+    strcpy(usual.event, "ab\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57");
+    for (int width = 20; width < 22; width++) {
+        struct syi_text text = {0};
+        check_frame(&usual, (struct cli_top_size){width, 1000, 1, 0}, &text);
+        cr_expect(strstr(text.data, "\nab\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22\u5b57\u6f22\n"), "%s",
+                  text.data);
+        syi_text_free(&text);
+    }
 }
 
 Test(top, numbers_that_are_none)
