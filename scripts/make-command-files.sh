@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Writes what is made of the tables of commands, options and keys: a man page for each command (doc/man) and what bash and
-# zsh complete (packaging/completion). They are committed, so that no build has to run the program, which may be of another
+# Writes what is made of the tables of commands, options and keys: a man page for each command (doc/man) and what bash,
+# zsh and fish complete (packaging/completion). They are committed, so that no build has to run the program, which may be of another
 # machine. With --check it compares them with those in the tree instead. After a change of a command, of cli/options.c or of
 # core/base/options.def:
 #   sh scripts/make-command-files.sh
@@ -299,6 +299,48 @@ END
     printf '    esac\n}\n\n_switchyard "$@"\n'
 }
 
+# ---- fish ----
+
+fish_completion() {
+    cat <<END
+# SPDX-License-Identifier: Apache-2.0
+# Completion of switchyard for fish. $made
+END
+    cat <<'END'
+
+# Whether the command is $argv[1]; without it, whether there is none yet.
+function __switchyard_is
+    set -l words (commandline -opc)
+    test "$words[2]" = "$argv[1]"
+end
+
+# KEY=VALUE; of sections with a name, as task.NAME.train, the name is what was typed.
+function __switchyard_keys
+    set -l name (commandline -ct | string replace -rf '^(?:--[a-z]*=)?[a-z]*\.([^.=]+)\..*' '$1')
+    test -n "$name"; and set -l whole '$1' $name'$2'; or set -l whole '$1' ''
+    string replace -r '^([^*]*)\*(.*)' (string join '' $whole) -- $__switchyard_keys
+end
+END
+    printf 'set -g __switchyard_keys'
+    keys | awk -F '\t' -v quote="'" '{ n = split("= " $2, value, " "); for (i = 1; i <= n; i++) printf " %s%s%s%s", quote, $1 "=", i == 1 ? "" : value[i], quote }'
+    printf "\n\ncomplete -c switchyard -n __switchyard_is -l help -d 'describes the program'\n"
+    printf "complete -c switchyard -n __switchyard_is -l version -d 'prints the version'\n"
+    help | sed -n "s/'/\\\\'/g; s/^  \([a-z-]*\)  *\(.*\)/complete -c switchyard -n __switchyard_is -f -a \1 -d '\2'/p"
+    for command in $commands; do
+        words=$(operands "$command" | tr '| ' '\n\n' | sed -n '/^[a-z][a-z]*$/p' | tr '\n' ' ')
+        { options "$command"; printf -- '--help\t\tdescribes the command\n'; } | awk -F '\t' -v command="$command" -v words="$words" -v quote="'" '
+            function quoted(s) { gsub(/[\\\047]/, "\\\\&", s); return quote s quote }
+            function line(rest) { print "complete -c switchyard -n " quoted("__switchyard_is " command) " " rest }
+            {
+                n = split($2, word, "|"); action = ""
+                for (i = 1; i <= n; i++) if (word[i] !~ /[A-Z.]/) action = action word[i] " "
+                action = $2 ~ /^KEY=VALUE/ ? "(__switchyard_keys)" : $2 == "DIR" ? "(__fish_complete_directories)" : action
+                line("-l " substr($1, 3) ($2 == "" ? "" : $2 == "FILE" ? " -r -F" : " -x") (action == "" ? "" : " -a " quoted(action)) " -d " quoted($3))
+            }
+            END { if (words != "") line("-a " quoted(words)) }'
+    done
+}
+
 # ---- all of them, below a folder ----
 
 make_all() {
@@ -306,6 +348,7 @@ make_all() {
     for command in $commands; do man_page "$command" >"$1/doc/man/switchyard-$command.1"; done
     bash_completion >"$1/packaging/completion/switchyard"
     zsh_completion >"$1/packaging/completion/_switchyard"
+    fish_completion >"$1/packaging/completion/switchyard.fish"
 }
 
 case ${1-} in

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What bash and zsh offer after a few beginnings of a command line. That the files are what the program's tables say is looked at
+# What bash, zsh and fish offer after a few beginnings of a command line. That the files are what the program's tables say is looked at
 # by documents.sh.
 . "$(dirname "$0")/_common.sh"
 file=$top/packaging/completion/switchyard
@@ -27,6 +27,23 @@ if command -v zsh >/dev/null && command -v timeout >/dev/null && zsh -fc 'zmodlo
     zsh_completes 'switchyard ckpt av' 'switchyard ckpt average'
 else
     echo "not tested: completion in zsh; there is no zsh with its module zpty, or no timeout"
+fi
+# fish_offers WANT BEGINNING: without what is said of each, on one line.
+fish_offers() {
+    got=$(fish --no-config -c 'source $argv[1]; complete -C $argv[2]' "$file.fish" "$2" 2>&1 | cut -f 1 | tr '\n' ' ')
+    [ "${got% }" = "$1" ] || fail "after '$2' fish offers '$got', not '$1'"
+}
+if command -v fish >/dev/null; then
+    fish_offers doctor 'switchyard doc'
+    fish_offers '--resume' 'switchyard train --res'
+    fish_offers 'average' 'switchyard ckpt av'
+    fish_offers '' 'switchyard ckpt diff --back' # which the command diff has
+    fish_offers 'best latest' 'switchyard eval --checkpoint '
+    fish_offers 'memory.check= memory.check=false memory.check=true' 'switchyard plan --set memory.ch'
+    fish_offers 'task.words.on_bad_record= task.words.on_bad_record=error task.words.on_bad_record=skip' 'switchyard train --set task.words.on_bad_record'
+    fish_offers '--set=task.' 'switchyard train --set=tas'
+else
+    echo "not tested: completion in fish; there is no fish"
 fi
 if ! command -v bash >/dev/null; then
     echo "not tested: completion in bash; there is no bash"
