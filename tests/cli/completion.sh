@@ -30,6 +30,7 @@ else
 fi
 # fish_offers WANT BEGINNING: without what is said of each, on one line.
 fish_offers() {
+    # shellcheck disable=SC2016
     got=$(fish --no-config -c 'source $argv[1]; complete -C $argv[2]' "$file.fish" "$2" 2>&1 | cut -f 1 | tr '\n' ' ')
     [ "${got% }" = "$1" ] || fail "after '$2' fish offers '$got', not '$1'"
 }
