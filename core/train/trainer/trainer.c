@@ -313,6 +313,9 @@ static int tell_begun(struct syi_trainer *t, struct sy_error *err)
                         t->config->train.steps, t->step);
         return SY_OK;
     }
+    if (t->step && t->step == t->config->train.steps)
+        syi_trainer_say(t, "all %" PRId64 " steps of train.steps are done: nothing is left to train",
+                        t->step);
     return t->rank->rank == 0 && job->begun ? job->begun(job->open_arg, err) : SY_OK;
 }
 
