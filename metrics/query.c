@@ -38,7 +38,12 @@ static const struct section of_several[] = {
     {"runs",
      "SELECT a.run, (SELECT count(*) FROM all_run b WHERE b.run = a.run) AS attempts, max(l.step) AS step, "
      "(SELECT loss FROM all_loss b WHERE b.run = a.run ORDER BY step DESC LIMIT 1) AS loss, min(l.loss) AS lowest, "
-     "(SELECT avg(value) FROM all_metric b WHERE b.run = a.run AND name = 'tokens_per_second') AS tokens_per_second, "
+     /* a row of many steps counts as the time of them; in rows of versions that did not keep it all count alike */
+     "(SELECT sum(speed * seconds) / sum(seconds) FROM (SELECT "
+     "max(CASE name WHEN 'tokens_per_second' THEN value END) AS speed, "
+     "coalesce(max(CASE name WHEN 'timing/seconds' THEN value END), 1) AS seconds FROM all_metric b "
+     "WHERE b.run = a.run AND name IN ('tokens_per_second', 'timing/seconds') GROUP BY step) "
+     "WHERE speed NOT NULL) AS tokens_per_second, "
      "(SELECT kind FROM all_event b WHERE b.run = a.run AND kind IN ('done', 'stop', 'preemption', 'start', 'resume') "
      "ORDER BY attempt DESC, kind IN ('start', 'resume'), time DESC LIMIT 1) AS last_event "
      "FROM (SELECT DISTINCT run FROM all_run) a LEFT JOIN all_loss l ON l.run = a.run GROUP BY a.run ORDER BY a.run"},

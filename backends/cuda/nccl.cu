@@ -313,16 +313,20 @@ static int give_up(struct sycuda_context *context, int status)
 int sycuda_nccl_sync(struct sycuda_context *context)
 {
     static const double SPIN = 1e-3; /* seconds without rest */
+    static const double LONGEST_GAP =
+        1; /* that counts between two looks: a suspended job does not wait meanwhile */
     static const struct timespec nap = {0, 50000};
     struct sycuda_nccl *nccl = context->nccl;
-    double begin = now();
+    double looked = now(), waited = 0;
     char late[200];
     for (int looks = 1;; looks++) {
         cudaError_t error = cudaStreamQuery(context->stream);
         if (error == cudaSuccess) return SY_OK;
         if (error != cudaErrorNotReady)
             return give_up(context, report_cuda(context, "waiting for the device", error));
-        double waited = now() - begin;
+        double gap = now() - looked;
+        looked += gap;
+        waited += gap < LONGEST_GAP ? gap : LONGEST_GAP;
         if (waited < SPIN) {
             sched_yield();
             continue;

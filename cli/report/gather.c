@@ -16,9 +16,10 @@ enum {
 struct gather {
     struct cli_report_run *run;
     double last_step;
-    double window[WINDOW], speed_sum; /* the newest losses; sum of tokens/s */
+    double window[WINDOW], tokens, seconds; /* the newest losses; of all rows */
     double window_step[WINDOW];
-    int64_t n_losses, n_speeds;
+    double row_seconds; /* of the steps of row_step's row */
+    int64_t n_losses, row_step;
     int64_t entropy_step; /* the last step that has a cross entropy with label smoothing, and that */
     double entropy;
     int64_t *step; /* (n_steps) that have rows of experts */
@@ -148,7 +149,7 @@ static void end_means(struct gather *g)
     for (int64_t n = (g->n_losses < WINDOW ? g->n_losses : WINDOW) - 2; n >= 8; n -= 2) (void)add_mean(g, n);
 }
 
-/* The names of a step come in their order: cross_ent_loss before cross_entropy, which it contains. */
+/* cross_ent_loss comes before cross_entropy, which it contains. */
 static void take_part(struct gather *g, int64_t step, const char *name, double value)
 {
     static const char *const names[CLI_PARTS] = {[CLI_CROSS_ENTROPY] = "cross_entropy",
@@ -170,6 +171,17 @@ static void take_part(struct gather *g, int64_t step, const char *name, double v
         cli_series_add(&part[CLI_LABEL_SMOOTHING], (double)step, g->entropy - value);
 }
 
+/* A row of many steps counts as the time of them; in rows of versions that did not keep it all count alike. */
+static void take_speed(struct gather *g, int64_t step, double tokens_per_second)
+{
+    double seconds = g->row_step == step ? g->row_seconds : 1;
+    cli_series_add(&g->run->speed, (double)step, tokens_per_second);
+    if (!isfinite(tokens_per_second * seconds)) return;
+    g->tokens += tokens_per_second * seconds;
+    g->seconds += seconds;
+}
+
+/* The names of a step come in their order. */
 static int take_metric(void *arg, const struct syi_row *row, struct sy_error *err)
 {
     struct gather *g = arg;
@@ -181,9 +193,8 @@ static int take_metric(void *arg, const struct syi_row *row, struct sy_error *er
     if (!strcmp(name, "loss")) take_loss(g, step, value);
     if (!strcmp(name, "learning_rate")) cli_series_add(&g->run->rate, (double)step, value);
     if (!strcmp(name, "weight_gradient_norm")) cli_series_add(&g->run->norm, (double)step, value);
-    if (strcmp(name, "tokens_per_second")) return SY_OK;
-    cli_series_add(&g->run->speed, (double)step, value);
-    if (isfinite(value)) g->speed_sum += value, g->n_speeds++;
+    if (!strcmp(name, "timing/seconds")) g->row_step = step, g->row_seconds = value;
+    if (!strcmp(name, "tokens_per_second")) take_speed(g, step, value);
     return SY_OK;
 }
 
@@ -207,11 +218,11 @@ static int gather_training(struct gather *g, struct sy_error *err)
     int status = ask_training(
         g,
         "SELECT step, name, value FROM valid_metric WHERE name IN ('loss', 'learning_rate', "
-        "'weight_gradient_norm', 'tokens_per_second', 'cross_ent_loss', 'cross_entropy', 'z_loss', "
+        "'weight_gradient_norm', 'timing/seconds', 'tokens_per_second', 'cross_ent_loss', 'cross_entropy', 'z_loss', "
         "'experts/auxiliary_loss', 'experts/router_z_loss')$ ORDER BY attempt, step, name",
         take_metric, err);
     end_means(g);
-    run->mean_speed = g->n_speeds ? g->speed_sum / (double)g->n_speeds : NAN;
+    run->mean_speed = g->seconds > 0 ? g->tokens / g->seconds : NAN;
     if (!status) status = syi_reader_has(run->reader, "gradient_spikes", &spikes, err);
     if (!status && spikes)
         status = ask(g, "SELECT step, grad_norm FROM gradient_spikes WHERE grad_norm IS NOT NULL", take_spike,

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -164,6 +165,28 @@ static int look_at(struct syi_source *source, struct syi_source_file *file, cons
     return file->readable ? SY_OK : SY_ENOMEM;
 }
 
+int syi_source_check_folder(const char *pattern, const char *path, const char *folder, const char *key,
+                            struct sy_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat of_files, of_copies;
+    char *copy = syi_format("%s-copy", path);
+    char *parent = syi_format("%.*s.", slash ? (int)(slash + 1 - path) : 0, path);
+    int status = SY_OK;
+    if (!copy || !parent)
+        status = syi_error(err, SY_ENOMEM, "out of memory while looking at %s", path);
+    else if (!fnmatch(pattern, copy, FNM_PATHNAME | FNM_PERIOD) && !stat(parent, &of_files) &&
+             !stat(folder, &of_copies) && of_files.st_dev == of_copies.st_dev &&
+             of_files.st_ino == of_copies.st_ino)
+        status = syi_error(err, SY_EINVAL,
+                           "%s = %s is the folder of %s, and the next start would take the copies made there "
+                           "for files of %s: name another folder as %s",
+                           key, folder, path, pattern, key);
+    syi_free(copy);
+    syi_free(parent);
+    return status;
+}
+
 /* All that have been found; what is no regular file is left out where a pattern has found it. */
 static int add_files(struct syi_source *source, char *const *paths, size_t n, int found, const char *cache,
                      struct sy_error *err)
@@ -183,7 +206,10 @@ static int add_files(struct syi_source *source, char *const *paths, size_t n, in
             return syi_error(err, SY_EINVAL, "%s is no regular file, as files of examples are", paths[i]);
         file->path = syi_strdup(paths[i], err);
         source->n++;
-        status = file->path ? look_at(source, file, &info, cache, err) : SY_ENOMEM;
+        status = file->path ? SY_OK : SY_ENOMEM;
+        if (!status && found && cache && *cache)
+            status = syi_source_check_folder(source->pattern, file->path, cache, "data.cache", err);
+        if (!status) status = look_at(source, file, &info, cache, err);
     }
     return status;
 }

@@ -29,10 +29,14 @@ struct syi_source {
  * is made under another name and renamed, so it is whole; one of what the file was before (bytes, modified) is removed and
  * made anew, and what a killed process left of a copy is removed. Of what a pattern finds only regular files count; a
  * path that is there as it is written is no pattern.
- * No file: SY_ENOENT with the pattern; SY_EINVAL: too many, or a path that is no regular file. Owned by the caller:
- * syi_source_close. */
+ * No file: SY_ENOENT with the pattern; SY_EINVAL: too many, a path that is no regular file, or a cache whose copies the pattern
+ * finds. Owned by the caller: syi_source_close. */
 int syi_source_open(struct syi_source *source, const char *pattern, const char *cache,
                     struct sy_error *err) SYI_MUST_CHECK;
+/* SY_EINVAL: `path`, which the pattern found, lies in the folder, and the pattern finds copies of it that are made there,
+ * too. key: of the run file, which names the folder. */
+int syi_source_check_folder(const char *pattern, const char *path, const char *folder, const char *key,
+                            struct sy_error *err) SYI_MUST_CHECK;
 void syi_source_close(struct syi_source *source); /* also of a zeroed one */
 /* Removes the files of a cache that begin with the first `same` bytes of `name` and are called otherwise, but for those that another
  * process may be writing; a failure leaves them where they are. */

@@ -182,6 +182,16 @@ static int look_for_copies(struct syi_staging *stage, struct list *list, int64_t
     return SY_OK;
 }
 
+static int check_folder(const struct syi_staging *stage, const struct syi_source *source,
+                        struct sy_error *err)
+{
+    int status = SY_OK;
+    for (int i = 0; i < source->n && !status; i++)
+        status =
+            syi_source_check_folder(source->pattern, source->file[i].path, stage->folder, "data.stage", err);
+    return status;
+}
+
 static int check_room(const struct syi_staging *stage, int64_t missing, struct sy_error *err)
 {
     struct statvfs disk;
@@ -217,6 +227,7 @@ int syi_staging_copy(struct syi_staging *stage, const struct syi_dataset *d, str
     int64_t missing;
     double begin = syi_seconds();
     int status = make_list(stage, d, &list, err);
+    if (!status) status = check_folder(stage, &d->source, err);
     if (!status) status = syi_make_folders(stage->folder, err);
     if (!status) status = look_for_copies(stage, &list, &missing, err);
     if (!status) status = check_room(stage, missing, err);

@@ -23,7 +23,7 @@ int syi_staging_open(struct syi_staging *stage, const char *text, struct sy_erro
 void syi_staging_close(struct syi_staging *stage); /* also of a zeroed one */
 /* Copies the files of the dataset, its index file among them, that are not in the folder: each by another name that then
  * becomes NAME-HASH-BYTES-MODIFIED, so a copy is whole, and one of what a file was before has another name. SY_EIO: there is
- * not room for all; nothing is copied then. */
+ * not room for all; SY_EINVAL: the pattern of the originals finds the copies, too; nothing is copied then. */
 int syi_staging_copy(struct syi_staging *stage, const struct syi_dataset *dataset,
                      struct sy_error *err) SYI_MUST_CHECK;
 /* From here on the dataset is read from the copies, which are there. */

@@ -33,6 +33,21 @@ static void set_bytes(struct syi_program *program)
     }
 }
 
+/* Kernels number ids, and tokens times the experts that each is sent to, in 32 bits. */
+static int check_numbers(const struct syi_program *program, struct sy_error *err)
+{
+    for (size_t i = 0; i < program->n_tensors; i++) {
+        const struct syi_tensor *t = &program->tensor[i];
+        if (t->dtype == SY_I32 && syi_tensor_count(t) > INT32_MAX)
+            return syi_error(
+                err, SY_EINVAL,
+                "%s: a rank has %lld token ids or choices of experts at once, and at most %d are "
+                "possible: take a smaller batch, more train.microbatches or more ranks",
+                program->title, (long long)syi_tensor_count(t), INT32_MAX);
+    }
+    return SY_OK;
+}
+
 /* ---- shared tensors ---- */
 
 struct shared {
@@ -300,8 +315,12 @@ int syi_plan(struct syi_program *const *programs, size_t n, uint64_t *const *wor
              uint64_t *const *workspace_at, int reuse, struct syi_plan *plan, struct sy_error *err)
 {
     *plan = (struct syi_plan){0};
-    for (size_t p = 0; p < n; p++) set_bytes(programs[p]);
-    int status = plan_shared(programs, n, plan, err);
+    int status = SY_OK;
+    for (size_t p = 0; p < n && !status; p++) {
+        set_bytes(programs[p]);
+        status = check_numbers(programs[p], err);
+    }
+    if (!status) status = plan_shared(programs, n, plan, err);
     for (size_t p = 0; p < n && !status; p++)
         status = plan_scratch(programs[p], workspace ? workspace[p] : NULL,
                               workspace ? workspace_at[p] : NULL, reuse, &plan->bytes[SYI_SCRATCH], err);

@@ -212,4 +212,15 @@ exits 0 tiny long $same --set train.steps=3 --set action.long.kind=command --set
     --set 'action.long.command=sleep 100 & sleep 100' --set action.long.time_limit=1
 says err 'command of \[action.long\]: ended after time_limit = 1 s'
 [ $(($(date +%s) - begin)) -le 20 ] || fail "a program that takes long held the run up"
+# Time in which the run is suspended is none of it.
+start suspended $same --set train.steps=1 --set action.wait.kind=command --set action.wait.on=start \
+    --set 'action.wait.command=until [ -e go ]; do sleep 0.05; done' --set action.wait.time_limit=3
+eventually grep -q '^checkpoint of step 1 saved' suspended.out
+kill -STOP "$owner"
+sleep 3.5
+kill -CONT "$owner"
+sleep 0.5
+touch go
+ended || fail "a suspended run: $(cat suspended.err)"
+! grep -q time_limit suspended.err || fail "a suspended run: $(cat suspended.err)"
 finish

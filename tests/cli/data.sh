@@ -139,6 +139,12 @@ if [ -e one.tsv.gzip ] && "$program" version | grep -q '^compressed files.*gzip'
     [ "$(find indexes -name '*.index' | wc -l)" -eq 1 ] || fail "a file has an index for each spelling of its path: $(ls indexes)"
 fi
 
+mkdir among
+cp one.tsv among
+exits 1 run among-run --set 'task.t.train=among/*' --set data.stage=among
+says err 'name another folder as data.stage'
+[ "$(ls among)" = one.tsv ] || fail "a refused data.stage has copies: $(ls among)"
+
 # ---- mixtures and packed rows ----
 
 three="--set task.a.train=one.tsv --set task.b.train=two.tsv --set task.c.train=three.tsv --set mixture.m.tasks=[a,b,c]"

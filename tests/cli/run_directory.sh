@@ -115,6 +115,13 @@ exits 0 tiny valid $evaluated
 head -n 10 train.tsv >valid.tsv
 exits 0 tiny valid --resume $evaluated --set train.steps=8
 says out 'task.words.valid: valid.tsv has changed since the checkpoint of step 6: it had 20 lines'
+evaluated="$evaluated --set task.more.valid=more.tsv"
+head -n 5 train.tsv >more.tsv
+exits 0 tiny valid --resume $evaluated --set train.steps=9
+grep -q 'changed since' out && fail "another task has changed none: $(cat out)"
+head -n 6 train.tsv >more.tsv
+exits 0 tiny valid --resume $evaluated --set train.steps=10
+says out 'task.NAME.valid, which count as one here, have changed since the checkpoint of step 9: it had 15 lines.*now 16'
 
 # ---- checkpoints that cannot be written: a folder that nobody may remove stands where one is made ----
 exits 0 tiny undisturbed --set train.steps=8

@@ -94,6 +94,7 @@ same='--set train.log_every=5 --set task.words.valid=valid.tsv --set train.evalu
     --set train.keep_checkpoints=2 --set metrics.every=1'
 exits 0 tiny whole --resume $same
 [ ! -s err ] || fail "nothing differs, but: $(cat err)"
+says out 'all 20 steps of train.steps are done: nothing is left to train'
 [ "$(hash_in out)" = "$hash" ] || fail "--resume of a finished run changed the weights"
 [ "$(cat whole/status)" = done ] || fail "status $(cat whole/status)"
 exits 0 tiny fresh --resume $same

@@ -190,6 +190,22 @@ Test(data_source, copies_of_files_of_one_name, .init = make_folder, .fini = remo
     syi_source_close(&b);
 }
 
+/* A pattern that finds what is put into its folder, too. */
+Test(data_source, a_cache_among_the_files, .init = make_folder, .fini = remove_folder)
+{
+    struct syi_source source;
+    struct sy_error err = {0};
+    char *same = syi_format("%s/.", folder);
+    put("words", "a\tb\n", 4);
+    cr_assert(syi_source_open(&source, at("*"), same, &err) == SY_EINVAL);
+    cr_assert(strstr(err.text, "name another folder as data.cache"), "%s", err.text);
+    cr_assert(syi_source_open(&source, at("*s"), same, NULL) == SY_OK && source.n == 1);
+    syi_source_close(&source);
+    cr_assert(syi_source_open(&source, at("words"), same, NULL) == SY_OK);
+    syi_source_close(&source);
+    syi_free(same);
+}
+
 /* Of a file that is cut off nothing is left in the cache. */
 Test(data_source, damaged_files, .init = make_folder, .fini = remove_folder)
 {

@@ -83,6 +83,21 @@ Test(limits, segments_that_are_too_large_are_refused)
     syi_program_free(p);
 }
 
+/* Ids and choices of experts are numbered in 32 bits. */
+Test(limits, more_choices_of_experts_than_numbers_are_refused)
+{
+    for (int64_t tokens = 1 << 26; tokens <= 1 << 27; tokens *= 2) {
+        struct syi_program *p = fresh();
+        struct syi_plan plan;
+        struct sy_error err = {0};
+        const int64_t dim[2] = {tokens, 16};
+        cr_assert_geq(syi_tensor_add(p, NULL, SYI_TEMP, SY_I32, 2, dim, NULL), 0);
+        cr_expect_eq(syi_plan(&p, 1, NULL, NULL, 1, &plan, &err), tokens == 1 << 27 ? SY_EINVAL : SY_OK);
+        if (tokens == 1 << 27) cr_expect(strstr(err.text, "2147483648 token ids or choices"), "%s", err.text);
+        syi_program_free(p);
+    }
+}
+
 /* A plugin may ask for any workspace. */
 Test(limits, workspaces_that_are_too_large_are_refused)
 {

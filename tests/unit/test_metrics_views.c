@@ -287,6 +287,12 @@ Test(metrics_views, several_runs)
     cr_assert_str_eq(lines.text, "count(*)\n2\n");
     cr_assert(ask_all(all, 3, NULL, &lines, &err) == SY_OK, "%s", err.text);
     cr_assert(strstr(lines.text, "\none\t2\t190\t1\t1\t1000\tdone\n"), "%s", lines.text);
+    change(all[0],
+           "UPDATE metric SET value = 5000 WHERE attempt = 2 AND step = 190 AND name = 'tokens_per_second';"
+           "INSERT INTO metric SELECT attempt, step, time, task, 'timing/seconds', CASE step WHEN 190 THEN "
+           "189 ELSE 1 END FROM metric WHERE name = 'loss'");
+    cr_assert(ask_all(all, 3, NULL, &lines, &err) == SY_OK, "%s", err.text);
+    cr_assert(strstr(lines.text, "\none\t2\t190\t1\t1\t3000\tdone\n"), "a mean over time: %s", lines.text);
     cr_assert(strstr(lines.text, "\ndev\taccuracy\tone\t180\t0.75\t0.5\t0.75\t\n"), "%s", lines.text);
     cr_assert(ask_all(all, 4, NULL, &lines, &missing) == SY_ENOENT &&
               strstr(missing.text, "none/metrics.db"));

@@ -177,7 +177,8 @@ Test(report, experts_of_tasks_are_a_map)
     syi_text_free(&text);
 }
 
-/* A run that went back from step 9 to 5 and on to 7: what was replaced is no step of it. */
+/* A run that went back from step 9 to 5 and on to 7: what was replaced is no step of it. The last row has the time of
+ * all before. */
 Test(report, steps_that_were_replaced_do_not_count)
 {
     const char *path = fresh_path("metrics.db");
@@ -189,6 +190,9 @@ Test(report, steps_that_were_replaced_do_not_count)
         struct syi_metric_sink sink = open_sink(path, attempt ? 5 : -1, 0);
         for (int64_t step = attempt ? 6 : 1; step <= (attempt ? 7 : 9); step++) {
             cr_assert_eq(sink.metric(sink.arg, step, "loss", 1, NULL), SY_OK);
+            cr_assert_eq(sink.metric(sink.arg, step, "tokens_per_second", step == 7 ? 4000 : 1000, NULL),
+                         SY_OK);
+            cr_assert_eq(sink.metric(sink.arg, step, "timing/seconds", step == 7 ? 6 : 1, NULL), SY_OK);
             cr_assert_eq(sink.routing(sink.arg, step, "x", 1, (int64_t[]){attempt + 1}, (int64_t[]){0}, NULL),
                          SY_OK);
         }
@@ -202,6 +206,7 @@ Test(report, steps_that_were_replaced_do_not_count)
     cr_expect_eq(run.last_step, 7);
     cr_assert_eq(cli_report_gather(&run, run.last_step, &err), SY_OK, "%s", err.text);
     cr_expect_eq(run.routing_steps, 7);
+    cr_expect_float_eq(run.mean_speed, 2500, 1e-9);
     cr_expect_eq(run.heat[0].taken, 5 + 2 * 2);
     cli_report_close(&run);
     remove_path(path);

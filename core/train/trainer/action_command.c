@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -22,8 +23,9 @@
 extern char **environ;
 
 struct program {
-    pid_t id; /* 0: none runs */
-    double begin;
+    pid_t id;                         /* 0: none runs */
+    double looked;                    /* at the clock, for the last time */
+    double seconds, gap;              /* that it has run; that counted between the last two looks */
     char log[SYI_CONFIG_STRING + 80]; /* where its output goes */
 };
 
@@ -156,7 +158,8 @@ static void start(struct syi_action_call *call, struct program *program, const s
         failed = spawn(program, call->part->command, variables.text);
         if (failed) program->id = 0;
         if (failed) syi_action_warn(call, "cannot be run: %s", strerror(failed));
-        program->begin = syi_seconds();
+        program->looked = syi_seconds();
+        program->seconds = program->gap = 0;
     }
     free_variables(&variables);
 }
@@ -176,17 +179,28 @@ static void tell_end(const struct syi_action_call *call, const struct program *p
         syi_action_warn(call, "ended by signal %d; see %s", WTERMSIG(status), program->log);
 }
 
+/* A job that is suspended does not run meanwhile, nor do its programs: of the time between two looks, a step or a nap, counts
+ * twice that of the time before at most, or a second. */
+static void look_at_clock(struct program *program)
+{
+    double now = syi_seconds(), most = fmax(1, 2 * program->gap);
+    program->gap = fmin(now - program->looked, most);
+    program->looked = now;
+    program->seconds += program->gap;
+}
+
 /* Whether it has ended, is 0 here; one whose time is over is ended. */
 static void look(struct syi_action_call *call, struct program *program)
 {
     int status;
+    look_at_clock(program);
     pid_t ended = program->id ? waitpid(program->id, &status, WNOHANG) : 0;
     if (ended == program->id && ended) {
         tell_end(call, program, status);
         program->id = 0;
     } else if (ended < 0 && errno != EINTR) {
         program->id = 0;
-    } else if (program->id && syi_seconds() - program->begin > (double)call->part->time_limit) {
+    } else if (program->id && program->seconds > (double)call->part->time_limit) {
         kill_program(program);
         syi_action_warn(call, "ended after time_limit = %" PRId64 " s; see %s", call->part->time_limit,
                         program->log);

@@ -75,6 +75,13 @@ int syi_evaluations_run(struct syi_evaluations *e, int decode, syi_poll_fn poll,
     return status;
 }
 
+struct syi_file_id syi_evaluations_id(const struct syi_evaluations *e, int n)
+{
+    struct syi_file_id id = {0};
+    for (int i = 0; i < n; i++) id = syi_file_id_join(&id, &e->part[i].data->task.id);
+    return id;
+}
+
 void syi_evaluation_describe(const struct syi_evaluation *e, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s: %d items, %d too long and %s", e->data->task.path, e->data->items.n_items,

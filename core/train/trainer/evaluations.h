@@ -34,6 +34,8 @@ void syi_evaluations_close(struct syi_evaluations *evaluations);
 /* One after the other; decode 0: without what needs outputs. */
 int syi_evaluations_run(struct syi_evaluations *evaluations, int decode, syi_poll_fn poll, void *poll_arg,
                         struct sy_error *err) SYI_MUST_CHECK;
+/* The files of the first n evaluations, as one; of none all is 0. */
+struct syi_file_id syi_evaluations_id(const struct syi_evaluations *evaluations, int n);
 /* "FILE: 20 items, 1 too long and counted as wrong" */
 void syi_evaluation_describe(const struct syi_evaluation *evaluation, char *text, size_t bytes);
 

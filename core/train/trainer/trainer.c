@@ -174,20 +174,34 @@ static int has_changed(const struct syi_trainer *t, const char *what, const stru
     return 1;
 }
 
+/* A line where evaluations of the run had other files before. The checkpoint may know the first of them alone: those after may
+ * be new, and earlier versions kept no more. */
+static void check_valid(struct syi_trainer *t, const struct syi_checkpoint_meta *meta)
+{
+    const struct syi_evaluations *e = &t->evaluations;
+    struct syi_file_id now = {0};
+    char what[1200] = "the files of task.NAME.valid, which count as one here, have", text[1600];
+    for (int n = 1; n <= e->n; n++) {
+        now = syi_evaluations_id(e, n);
+        if (!strcmp(now.sha256, meta->valid.sha256)) return;
+    }
+    if (e->n == 1)
+        snprintf(what, sizeof(what), "task.%s.valid: %s has", e->part[0].data->options->name_of_part,
+                 e->part[0].data->task.path);
+    if (e->n && has_changed(t, what, &now, &meta->valid, text, sizeof(text)))
+        syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
+}
+
 /* Which example a step takes follows from its number and the file: with other contents the run would silently be
  * another one. What only evaluations read changes no weights. */
 static int check_data(struct syi_trainer *t, const struct syi_checkpoint_meta *meta, struct sy_error *err)
 {
-    const struct syi_eval_data *valid = t->evaluations.n ? t->evaluations.part[0].data : NULL;
     char what[1200] = "", text[1600];
 
     if (!meta->train.sha256[0])
         syi_trainer_say(
             t, "the checkpoint does not say which data it was trained on: changes are not looked for");
-    if (valid)
-        snprintf(what, sizeof(what), "task.%s.valid: %s has", valid->options->name_of_part, valid->task.path);
-    if (valid && has_changed(t, what, &valid->task.id, &meta->valid, text, sizeof(text)))
-        syi_trainer_say(t, "%s; evaluations before and after do not compare", text);
+    check_valid(t, meta);
     syi_train_data_name(t->config, what, sizeof(what));
     if (!has_changed(t, what, &t->data.mixture.id, &meta->train, text, sizeof(text))) return SY_OK;
     if (!t->config->data.allow_changes)
@@ -313,6 +327,9 @@ static int tell_begun(struct syi_trainer *t, struct sy_error *err)
                         t->config->train.steps, t->step);
         return SY_OK;
     }
+    if (t->step && t->step == t->config->train.steps)
+        syi_trainer_say(t, "all %" PRId64 " steps of train.steps are done: nothing is left to train",
+                        t->step);
     return t->rank->rank == 0 && job->begun ? job->begun(job->open_arg, err) : SY_OK;
 }
 

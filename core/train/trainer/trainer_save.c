@@ -54,7 +54,7 @@ static struct syi_checkpoint_meta describe(const struct syi_trainer *t)
         meta.examples = INT64_MAX;
     meta.holes = t->holes;
     if (t->rows.row <= meta.examples) meta.rows = t->rows; /* else of the larger batches that it had before */
-    if (t->evaluations.n) meta.valid = t->evaluations.part[0].data->task.id;
+    meta.valid = syi_evaluations_id(&t->evaluations, t->evaluations.n);
     syi_actions_put(&t->actions, &meta);
     syi_step_sums_put(&t->sums, t->config, &meta);
     return meta;
