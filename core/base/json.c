@@ -419,3 +419,9 @@ void syi_json_put_key_integer(struct syi_json_writer *writer, const char *key, i
     syi_json_put_key(writer, key);
     syi_json_put_integer(writer, value);
 }
+
+void syi_json_put_key_double(struct syi_json_writer *writer, const char *key, double value)
+{
+    syi_json_put_key(writer, key);
+    syi_json_put_double(writer, value);
+}
