@@ -180,18 +180,6 @@ static void put_pair(struct syi_json_writer *w, const char *key, const int dtype
     syi_json_close(w, ']');
 }
 
-static void put_key_string(struct syi_json_writer *w, const char *key, const char *value)
-{
-    syi_json_put_key(w, key);
-    syi_json_put_string(w, value);
-}
-
-static void put_key_integer(struct syi_json_writer *w, const char *key, int64_t value)
-{
-    syi_json_put_key(w, key);
-    syi_json_put_integer(w, value);
-}
-
 static void put_key_coordinate(struct syi_json_writer *w, const char *key,
                                const struct syi_lockstep_result *r, int64_t number)
 {
@@ -207,15 +195,15 @@ static void put_json_op(struct syi_json_writer *w, const char *key, const struct
 {
     syi_json_put_key(w, key);
     syi_json_open(w, '{');
-    put_key_integer(w, "op", (int64_t)op->index);
+    syi_json_put_key_integer(w, "op", (int64_t)op->index);
     if (*op->text) {
-        put_key_string(w, "name", op->name);
-        put_key_string(w, "layer", op->layer);
-        put_key_string(w, "file", op->file);
-        put_key_integer(w, "line", op->line);
-        put_key_string(w, "text", op->text);
-        if (*op->tensor) put_key_string(w, "tensor", op->tensor);
-        if (*op->writer) put_key_string(w, "writer", op->writer);
+        syi_json_put_key_string(w, "name", op->name);
+        syi_json_put_key_string(w, "layer", op->layer);
+        syi_json_put_key_string(w, "file", op->file);
+        syi_json_put_key_integer(w, "line", op->line);
+        syi_json_put_key_string(w, "text", op->text);
+        if (*op->tensor) syi_json_put_key_string(w, "tensor", op->tensor);
+        if (*op->writer) syi_json_put_key_string(w, "writer", op->writer);
     }
     syi_json_close(w, '}');
 }
@@ -224,10 +212,8 @@ static void put_json_distance(struct syi_json_writer *w, const int dtype[2],
                               const struct syi_element value[2])
 {
     uint64_t ulps;
-    syi_json_put_key(w, "absolute");
-    syi_json_put_double(w, syi_element_distance(dtype[0], value));
-    syi_json_put_key(w, "relative");
-    syi_json_put_double(w, relative_distance(dtype, value));
+    syi_json_put_key_double(w, "absolute", syi_element_distance(dtype[0], value));
+    syi_json_put_key_double(w, "relative", relative_distance(dtype, value));
     syi_json_put_key(w, "ulp");
     if (count_ulps(dtype, value, &ulps) && ulps <= INT64_MAX)
         syi_json_put_integer(w, (int64_t)ulps);
@@ -238,11 +224,11 @@ static void put_json_distance(struct syi_json_writer *w, const int dtype[2],
 static void put_json_difference(struct syi_json_writer *w, const struct syi_lockstep_result *r)
 {
     const struct syi_comparison *c = &r->comparison;
-    put_key_integer(w, "step", r->step);
-    put_key_integer(w, "input_length", r->input_length);
-    put_key_integer(w, "target_length", r->target_length);
-    put_key_string(w, r->output ? "output" : "input", r->op[0].shared);
-    put_key_integer(w, "operand", r->operand);
+    syi_json_put_key_integer(w, "step", r->step);
+    syi_json_put_key_integer(w, "input_length", r->input_length);
+    syi_json_put_key_integer(w, "target_length", r->target_length);
+    syi_json_put_key_string(w, r->output ? "output" : "input", r->op[0].shared);
+    syi_json_put_key_integer(w, "operand", r->operand);
     syi_json_put_key(w, "dtypes");
     syi_json_open(w, '[');
     for (int s = 0; s < 2; s++) syi_json_put_string(w, syi_dtype_name(r->dtype[s]));
@@ -254,10 +240,9 @@ static void put_json_difference(struct syi_json_writer *w, const struct syi_lock
     syi_json_open(w, '[');
     for (int s = 0; s < 2; s++) syi_json_put_integer(w, c->first_rank[s]);
     syi_json_close(w, ']');
-    put_key_integer(w, "differing", c->differing);
-    put_key_integer(w, "elements", c->elements);
-    syi_json_put_key(w, "largest");
-    syi_json_put_double(w, c->largest);
+    syi_json_put_key_integer(w, "differing", c->differing);
+    syi_json_put_key_integer(w, "elements", c->elements);
+    syi_json_put_key_double(w, "largest", c->largest);
     syi_json_put_key(w, "farthest");
     syi_json_open(w, '{');
     put_key_coordinate(w, "element", r, c->farthest);
@@ -275,25 +260,24 @@ void cli_diff_json(const struct cli_diff_request *request, const struct syi_lock
     struct syi_json_writer w;
     syi_json_begin(&w, text);
     syi_json_open(&w, '{');
-    put_key_string(&w, "result", ends[r->end]);
-    put_key_string(&w, "a", request->file[0]);
-    put_key_string(&w, "a_launched", r->launched[0]);
-    put_key_string(&w, "b", request->file[1]);
-    put_key_string(&w, "b_launched", r->launched[1]);
-    syi_json_put_key(&w, "tolerance");
-    syi_json_put_double(&w, request->tolerance);
-    put_key_integer(&w, "steps_equal", r->steps);
-    put_key_integer(&w, "ops_compared", r->ops);
-    put_key_integer(&w, "elements_compared", r->elements);
-    put_key_integer(&w, "ops_only_a", (int64_t)r->alone[0]);
-    put_key_integer(&w, "ops_only_b", (int64_t)r->alone[1]);
+    syi_json_put_key_string(&w, "result", ends[r->end]);
+    syi_json_put_key_string(&w, "a", request->file[0]);
+    syi_json_put_key_string(&w, "a_launched", r->launched[0]);
+    syi_json_put_key_string(&w, "b", request->file[1]);
+    syi_json_put_key_string(&w, "b_launched", r->launched[1]);
+    syi_json_put_key_double(&w, "tolerance", request->tolerance);
+    syi_json_put_key_integer(&w, "steps_equal", r->steps);
+    syi_json_put_key_integer(&w, "ops_compared", r->ops);
+    syi_json_put_key_integer(&w, "elements_compared", r->elements);
+    syi_json_put_key_integer(&w, "ops_only_a", (int64_t)r->alone[0]);
+    syi_json_put_key_integer(&w, "ops_only_b", (int64_t)r->alone[1]);
     if (r->end != SYI_LOCKSTEP_EQUAL) {
         syi_json_put_key(&w, "where");
         syi_json_open(&w, '{');
         if (*r->why) {
-            put_key_string(&w, "why", r->why);
+            syi_json_put_key_string(&w, "why", r->why);
         } else {
-            put_key_string(&w, "program", r->program);
+            syi_json_put_key_string(&w, "program", r->program);
             put_json_op(&w, "a", &r->op[0]);
             put_json_op(&w, "b", &r->op[1]);
         }

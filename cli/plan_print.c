@@ -363,18 +363,11 @@ static void put_step(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_put_key(w, "step");
     syi_json_open(w, '{');
     syi_json_put_key_integer(w, "ops", (int64_t)r->ops);
-    if (!r->untimed) {
-        syi_json_put_key(w, "least_seconds");
-        syi_json_put_double(w, r->seconds);
-    }
-    syi_json_put_key(w, "recomputed_flops");
-    syi_json_put_double(w, r->recomputed_flops);
-    syi_json_put_key(w, "rank_flops");
-    syi_json_put_double(w, r->flops);
-    syi_json_put_key(w, "flops");
-    syi_json_put_double(w, r->flops * r->rank->ranks);
-    syi_json_put_key(w, "rank_traffic_bytes");
-    syi_json_put_double(w, r->bytes);
+    if (!r->untimed) syi_json_put_key_double(w, "least_seconds", r->seconds);
+    syi_json_put_key_double(w, "recomputed_flops", r->recomputed_flops);
+    syi_json_put_key_double(w, "rank_flops", r->flops);
+    syi_json_put_key_double(w, "flops", r->flops * r->rank->ranks);
+    syi_json_put_key_double(w, "rank_traffic_bytes", r->bytes);
     put_traffic(w, "communication", &r->all);
     syi_json_put_key(w, "collectives");
     syi_json_open(w, '{');
@@ -392,10 +385,8 @@ static void put_weighed(struct syi_json_writer *w, const struct plan_report *r)
     syi_json_open(w, '{');
     syi_json_put_key_integer(w, "every", r->config->metrics.weights_every);
     syi_json_put_key_integer(w, "ops", (int64_t)r->weigh_ops);
-    syi_json_put_key(w, "rank_flops");
-    syi_json_put_double(w, r->weigh_flops);
-    syi_json_put_key(w, "rank_traffic_bytes");
-    syi_json_put_double(w, r->weigh_bytes);
+    syi_json_put_key_double(w, "rank_flops", r->weigh_flops);
+    syi_json_put_key_double(w, "rank_traffic_bytes", r->weigh_bytes);
     syi_json_put_key_integer(w, "received_bytes", (int64_t)r->weigh_received);
     syi_json_close(w, '}');
 }

@@ -113,8 +113,7 @@ static void put_rates(const struct curve *c, struct syi_json_writer *w)
     for (int i = 0; i < c->n; i++) {
         syi_json_open(w, '{');
         syi_json_put_key_integer(w, "step", c->step[i]);
-        syi_json_put_key(w, "learning_rate");
-        syi_json_put_double(w, c->rate[i]);
+        syi_json_put_key_double(w, "learning_rate", c->rate[i]);
         syi_json_close(w, '}');
     }
     syi_json_close(w, ']');

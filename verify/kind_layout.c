@@ -90,22 +90,17 @@ static void put_pair(struct syi_json_writer *answer, const char *key, const int6
 {
     syi_json_put_key(answer, key);
     syi_json_open(answer, '{');
-    syi_json_put_key(answer, "data");
-    syi_json_put_integer(answer, value[0]);
-    syi_json_put_key(answer, "model");
-    syi_json_put_integer(answer, value[1]);
+    syi_json_put_key_integer(answer, "data", value[0]);
+    syi_json_put_key_integer(answer, "model", value[1]);
     syi_json_close(answer, '}');
 }
 
 static void put_layout(struct syi_json_writer *answer, const struct syi_data_layout *layout)
 {
     syi_json_open(answer, '{');
-    syi_json_put_key(answer, "batch_size");
-    syi_json_put_integer(answer, layout->batch_size);
-    syi_json_put_key(answer, "shard_id");
-    syi_json_put_integer(answer, layout->shard_id);
-    syi_json_put_key(answer, "num_shards");
-    syi_json_put_integer(answer, layout->num_shards);
+    syi_json_put_key_integer(answer, "batch_size", layout->batch_size);
+    syi_json_put_key_integer(answer, "shard_id", layout->shard_id);
+    syi_json_put_key_integer(answer, "num_shards", layout->num_shards);
     syi_json_put_key(answer, "is_first_host_in_replica_set");
     syi_json_put_bool(answer, layout->is_first_host_in_replica_set);
     syi_json_close(answer, '}');

@@ -86,8 +86,7 @@ int verify_is_answer(int status)
 void verify_put_error(struct syi_json_writer *answer, int status)
 {
     syi_json_open(answer, '{');
-    syi_json_put_key(answer, "error");
-    syi_json_put_string(answer, error_type(status));
+    syi_json_put_key_string(answer, "error", error_type(status));
     syi_json_close(answer, '}');
 }
 

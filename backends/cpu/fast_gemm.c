@@ -377,8 +377,8 @@ static void compute_rows(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
         fast_gemm_pack_columns(plan, expert, worker, left, panels);
     else if (plan->direct && left + panels == plan->panels && plan->gemm.columns % TILE_COLUMNS)
         fast_gemm_pack_columns(plan, expert, worker, plan->panels - 1, 1);
-#if HAS_AHEAD
-    if (SY_TRAINING && plan->copied) {
+#if HAS_COPIED
+    if (plan->copied) {
         fast_gemm_compute_copied(plan, worker, expert, row, end, left, panels);
         return;
     }

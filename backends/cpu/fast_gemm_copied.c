@@ -7,7 +7,7 @@
 
 #include "backends/cpu/fast_gemm_pieces.h"
 
-#if HAS_AHEAD
+#if HAS_COPIED
 
 /* Steps from those that are copied to those that are fetched. */
 #    define STEPS_AHEAD 4

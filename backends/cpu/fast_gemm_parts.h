@@ -110,6 +110,8 @@
 #else
 #    define HAS_AHEAD_FLOATS 0
 #endif
+/* Whether there is fast_gemm_compute_copied: a program that only answers has no sums over all tokens. */
+#define HAS_COPIED (HAS_AHEAD && SY_TRAINING)
 /* Whether there is fast_gemm_compute_streamed; of bf16 a program that only answers does without, to be small. */
 #if HAS_AHEAD_FLOATS || (HAS_AHEAD && SY_TRAINING)
 #    define HAS_STREAMED 1
@@ -625,7 +627,7 @@ int fast_gemm_take_chunk(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_w
 void fast_gemm_compute_chunks(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,
                               int64_t expert, int64_t row, int64_t end, int64_t panel, int64_t panels);
 
-/* ---- fast_gemm_copied.c, with plan->copied ---- */
+/* ---- fast_gemm_copied.c, with HAS_COPIED and plan->copied ---- */
 
 /* The same, TN. */
 void fast_gemm_compute_copied(const struct sycpu_gemm_plan *plan, struct sycpu_gemm_worker *worker,

@@ -192,7 +192,7 @@ static inline int is_fed(const struct sycpu_gemm_tile *tile)
             STEPS(ROWS, depth, TILE_COLUMNS, , , LOAD)                                                       \
         } else if (HAS_AHEAD_FLOATS && sizeof(NUMBER) == sizeof(float) && tile->unpacked) {                  \
             STEPS_FROM_ROWS(ROWS, LOAD)                                                                      \
-        } else if (HAS_AHEAD && SY_TRAINING && sizeof(NUMBER) == sizeof(float) && tile->pieces) {            \
+        } else if (HAS_COPIED && sizeof(NUMBER) == sizeof(float) && tile->pieces) {                          \
             STEPS_WITH_PIECES(ROWS, LOAD)                                                                    \
         } else if (tile->copy) {                                                                             \
             struct ahead ahead = look_ahead(tile, k, sizeof(NUMBER));                                        \

@@ -18,21 +18,16 @@ void bench_begin(struct bench_out *out, int json, const char *what)
 
 void bench_put_text(struct bench_out *out, const char *name, const char *text)
 {
-    if (out->json) {
-        syi_json_put_key(&out->writer, name);
-        syi_json_put_string(&out->writer, text);
-    } else {
+    if (out->json)
+        syi_json_put_key_string(&out->writer, name, text);
+    else
         printf("%s: %s\n", name, text);
-    }
 }
 
 static void put_members(struct bench_out *out, const struct bench_number *number, int n)
 {
-    for (int i = 0; i < n; i++) {
-        if (isnan(number[i].value)) continue;
-        syi_json_put_key(&out->writer, number[i].name);
-        syi_json_put_double(&out->writer, number[i].value);
-    }
+    for (int i = 0; i < n; i++)
+        if (!isnan(number[i].value)) syi_json_put_key_double(&out->writer, number[i].name, number[i].value);
 }
 
 static void format(char text[40], const struct bench_number *number)
@@ -77,8 +72,7 @@ void bench_put_row(struct bench_out *out, const char *label, const struct bench_
     char text[40];
     if (out->json) {
         syi_json_open(&out->writer, '{');
-        syi_json_put_key(&out->writer, "name");
-        syi_json_put_string(&out->writer, label);
+        syi_json_put_key_string(&out->writer, "name", label);
         put_members(out, number, n);
         syi_json_close(&out->writer, '}');
         return;

@@ -69,8 +69,7 @@ void doctor_lose(struct doctor *d)
 void doctor_number(struct doctor *d, const char *key, double value)
 {
     if (!d->json) return;
-    syi_json_put_key(&d->writer, key);
-    syi_json_put_double(&d->writer, value);
+    syi_json_put_key_double(&d->writer, key, value);
 }
 
 void doctor_bytes(char text[SYI_NUMBER_BYTES], double bytes)

@@ -50,32 +50,14 @@ int syi_api_give(void *to, const void *from, size_t size, const char *name, stru
 
 /* ---- where ---- */
 
-static int is_number(const char *text)
-{
-    return *text && strspn(text, "0123456789") == strlen(text);
-}
-
 static int read_checkpoint(const char *text, int64_t *checkpoint, struct sy_error *err)
 {
     *checkpoint = SYI_CHECKPOINT_LATEST;
-    if (!text || !strcmp(text, "latest")) return SY_OK;
-    *checkpoint = !strcmp(text, "best") ? SYI_CHECKPOINT_BEST : strtoll(text, NULL, 10);
-    if (!strcmp(text, "best") || (is_number(text) && strlen(text) < 19)) return SY_OK;
+    if (!text || !strcmp(text, "latest") || syi_config_number(text, checkpoint)) return SY_OK;
+    *checkpoint = SYI_CHECKPOINT_BEST;
+    if (!strcmp(text, "best")) return SY_OK;
     return syi_error(err, SY_EINVAL,
                      "checkpoint %.40s: there are \"latest\", \"best\" and the steps of a run", text);
-}
-
-/* RUN_DIR/checkpoints/STEP taken apart; 0: the path is no such folder. */
-static int split_checkpoint(char *path, int64_t *step)
-{
-    char *name = strrchr(path, '/'), *folder;
-    if (!name || !is_number(name + 1) || strlen(name + 1) >= 19) return 0;
-    *name = '\0';
-    folder = strrchr(path, '/');
-    if (!folder || strcmp(folder, "/checkpoints")) return 0;
-    *folder = '\0';
-    *step = strtoll(name + 1, NULL, 10);
-    return 1;
 }
 
 int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place *place, struct sy_error *err)
@@ -89,7 +71,7 @@ int syi_api_find(const char *path, const char *checkpoint, struct syi_api_place 
     int status = read_checkpoint(checkpoint, &place->checkpoint, err);
     if (status || access(path, F_OK)) return status;
     if (syi_packed_is(path) || syi_run_dir_exists(path)) return SY_OK; /* whatever its name looks like */
-    if (!realpath(path, full) || !split_checkpoint(full, &step) || strlen(full) >= sizeof place->run_dir)
+    if (!realpath(path, full) || !syi_checkpoint_split(full, &step) || strlen(full) >= sizeof place->run_dir)
         return SY_OK;
     if (checkpoint)
         return syi_error(err, SY_EINVAL,

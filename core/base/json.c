@@ -342,20 +342,13 @@ static void put_escaped(struct syi_text *out, unsigned char c)
 
 static void put_quoted(struct syi_text *out, const char *string)
 {
-    const unsigned char *at = (const unsigned char *)string;
-    size_t left = strlen(string);
+    const unsigned char *at = (const unsigned char *)string, *end = at + strlen(string);
     syi_text_puts(out, "\"");
-    while (left) {
-        int length = syi_utf8_length(at, left);
-        if (length == 0)
-            syi_text_puts(out, "\xef\xbf\xbd"); /* U+FFFD, the replacement character */
-        else if (*at < 0x20 || *at == '"' || *at == '\\')
-            put_escaped(out, *at);
+    while (at < end) {
+        if (*at < 0x20 || *at == '"' || *at == '\\')
+            put_escaped(out, *at++);
         else
-            syi_text_append(out, at, (size_t)length);
-        length += length == 0;
-        at += length;
-        left -= (size_t)length;
+            at += syi_text_put_character(out, at, (size_t)(end - at));
     }
     syi_text_puts(out, "\"");
 }
@@ -425,4 +418,10 @@ void syi_json_put_key_integer(struct syi_json_writer *writer, const char *key, i
 {
     syi_json_put_key(writer, key);
     syi_json_put_integer(writer, value);
+}
+
+void syi_json_put_key_double(struct syi_json_writer *writer, const char *key, double value)
+{
+    syi_json_put_key(writer, key);
+    syi_json_put_double(writer, value);
 }

@@ -75,5 +75,6 @@ void syi_json_put_null(struct syi_json_writer *writer);
 /* A member: its key, then its value. */
 void syi_json_put_key_string(struct syi_json_writer *writer, const char *key, const char *value);
 void syi_json_put_key_integer(struct syi_json_writer *writer, const char *key, int64_t value);
+void syi_json_put_key_double(struct syi_json_writer *writer, const char *key, double value);
 
 #endif

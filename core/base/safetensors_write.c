@@ -40,8 +40,7 @@ static void put_tensor(struct syi_json_writer *json, const struct syi_safetensor
 {
     syi_json_put_key(json, tensor->name);
     syi_json_open(json, '{');
-    syi_json_put_key(json, "dtype");
-    syi_json_put_string(json, syi_safetensors_dtype_name(tensor->dtype));
+    syi_json_put_key_string(json, "dtype", syi_safetensors_dtype_name(tensor->dtype));
     syi_json_put_key(json, "shape");
     syi_json_open(json, '[');
     for (int d = 0; d < tensor->rank; d++) syi_json_put_integer(json, tensor->dims[d]);
@@ -60,10 +59,7 @@ static void put_metadata(struct syi_json_writer *json, const struct syi_safetens
     if (n_metadata == 0) return;
     syi_json_put_key(json, "__metadata__");
     syi_json_open(json, '{');
-    for (size_t i = 0; i < n_metadata; i++) {
-        syi_json_put_key(json, metadata[i].key);
-        syi_json_put_string(json, metadata[i].value);
-    }
+    for (size_t i = 0; i < n_metadata; i++) syi_json_put_key_string(json, metadata[i].key, metadata[i].value);
     syi_json_close(json, '}');
 }
 

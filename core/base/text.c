@@ -157,6 +157,17 @@ int syi_utf8_length(const unsigned char *text, size_t bytes)
     return length;
 }
 
+size_t syi_text_put_character(struct syi_text *text, const unsigned char *from, size_t bytes)
+{
+    int length = *from ? syi_utf8_length(from, bytes) : 0;
+    if (!length) {
+        syi_text_puts(text, "\xef\xbf\xbd");
+        return 1;
+    }
+    syi_text_append(text, from, (size_t)length);
+    return (size_t)length;
+}
+
 int syi_utf8_is_shown(const unsigned char *text, size_t bytes, int *length)
 {
     int n = syi_utf8_length(text, bytes);

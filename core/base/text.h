@@ -39,6 +39,9 @@ int syi_ends_with(const char *text, const char *end);
 int syi_utf8_encode(uint32_t code, char out[4]);
 /* Bytes of the well-formed UTF-8 sequence at the start of text (1 to 4), 0 when it is malformed. */
 int syi_utf8_length(const unsigned char *text, size_t bytes);
+/* Appends the first character of from, which is not empty; U+FFFD, the replacement character, in place of a malformed byte
+ * and of NUL. Gives the bytes of from that this was. */
+size_t syi_text_put_character(struct syi_text *text, const unsigned char *from, size_t bytes);
 /* Whether the first character of text, which is not empty, is one to show: well formed, and no control character, which
  * may be an order to a terminal. *length: its bytes, 1 where it is malformed. */
 int syi_utf8_is_shown(const unsigned char *text, size_t bytes, int *length);

@@ -18,6 +18,7 @@
 
 #include "base/compress.h"
 #include "base/new_folder.h"
+#include "base/text.h"
 #include "data/source.h"
 
 enum { PIECE = 1 << 18, PATH_DIGITS = 16, NAME_BYTES = 100 };
@@ -42,19 +43,13 @@ static int unpack(void *path, int fd, const char *name, struct sy_error *err)
     return status;
 }
 
-static int is_unfinished(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && !strcmp(dot, ".tmp");
-}
-
-/* Whether the cache has any such file: one look does for all files of a source. */
+/* Whether the cache has an unfinished file: one look does for all files of a source. */
 static int has_unfinished(const char *cache)
 {
     DIR *folder = opendir(cache);
     int found = 0;
     for (struct dirent *entry; folder && !found && (entry = readdir(folder));)
-        found = is_unfinished(entry->d_name);
+        found = syi_ends_with(entry->d_name, ".tmp");
     if (folder) closedir(folder);
     return found;
 }
@@ -67,7 +62,7 @@ void syi_source_remove_stale(const char *cache, const char *name, size_t same)
         struct stat info;
         if (strncmp(entry->d_name, name, same) != 0 || !strcmp(entry->d_name, name)) continue;
         if (fstatat(dirfd(folder), entry->d_name, &info, 0) != 0) continue;
-        if (is_unfinished(entry->d_name) && info.st_mtime > time(NULL) - SYI_ABANDONED) continue;
+        if (syi_ends_with(entry->d_name, ".tmp") && info.st_mtime > time(NULL) - SYI_ABANDONED) continue;
         unlinkat(dirfd(folder), entry->d_name, 0);
     }
     closedir(folder);

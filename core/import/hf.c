@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "import/hf.h"
 
 static int has_file(const char *folder, const char *name)
@@ -25,8 +26,7 @@ static int recognise(const char *folder)
 static int add_file(struct syi_import *import, const char *name, struct sy_error *err)
 {
     struct syi_hf *hf = import->state;
-    size_t length = strlen(name);
-    int torch = length > 4 && !strcmp(name + length - 4, ".bin");
+    int torch = syi_ends_with(name, ".bin");
     char *path = syi_format("%s/%s", import->folder, name);
     if (!path) return syi_error(err, SY_ENOMEM, "out of memory");
     int status = torch ? syi_stored_add_torch(&hf->stored, path, err)

@@ -206,11 +206,6 @@ static int write_tensors(const struct syi_export *export, const char *to, enum s
 
 /* ---- config.json ---- */
 
-static void put_integer(struct syi_json_writer *json, const char *key, int64_t value)
-{
-    syi_json_put_key_integer(json, key, value);
-}
-
 /* Whole numbers with a point: transformers 5 refuses a folder that has 0 where a real number belongs. */
 static void put_real(struct syi_json_writer *json, const char *key, double value)
 {
@@ -228,13 +223,15 @@ static void put_flag(struct syi_json_writer *json, const char *key, int value)
 
 static void put_switch(struct syi_json_writer *json, const struct syi_config *c)
 {
-    put_integer(json, "num_experts", c->moe.num_experts);
-    put_integer(json, "expert_capacity", expert_capacity(c));
+    syi_json_put_key_integer(json, "num_experts", c->moe.num_experts);
+    syi_json_put_key_integer(json, "expert_capacity", expert_capacity(c));
     for (int decoder = 0; decoder < 2; decoder++) {
         int64_t layers = decoder ? c->model.num_decoder_layers : c->model.num_encoder_layers;
         int64_t sparse = sparse_layers(c, decoder);
-        put_integer(json, decoder ? "num_sparse_decoder_layers" : "num_sparse_encoder_layers", sparse);
-        put_integer(json, decoder ? "decoder_sparse_step" : "encoder_sparse_step", layers / sparse);
+        syi_json_put_key_integer(json, decoder ? "num_sparse_decoder_layers" : "num_sparse_encoder_layers",
+                                 sparse);
+        syi_json_put_key_integer(json, decoder ? "decoder_sparse_step" : "encoder_sparse_step",
+                                 layers / sparse);
     }
     put_flag(json, "router_bias", c->moe.router_use_bias);
     syi_json_put_key_string(json, "router_dtype", "float32");
@@ -249,15 +246,15 @@ static void put_dimensions(struct syi_json_writer *json, const struct syi_config
 {
     const char *activation = activation_of((int)c->model.mlp_activations);
     int gated = !strncmp(activation, "gated-", 6);
-    put_integer(json, "vocab_size", c->model.vocab_size);
-    put_integer(json, "d_model", c->model.d_model);
-    put_integer(json, "d_kv", c->model.head_dim);
-    put_integer(json, "d_ff", c->model.d_ff);
-    put_integer(json, "num_heads", c->model.num_heads);
-    put_integer(json, "num_layers", c->model.num_encoder_layers);
-    put_integer(json, "num_decoder_layers", c->model.num_decoder_layers);
-    put_integer(json, "relative_attention_num_buckets", c->model.relpos_num_buckets);
-    put_integer(json, "relative_attention_max_distance", c->model.relpos_max_distance);
+    syi_json_put_key_integer(json, "vocab_size", c->model.vocab_size);
+    syi_json_put_key_integer(json, "d_model", c->model.d_model);
+    syi_json_put_key_integer(json, "d_kv", c->model.head_dim);
+    syi_json_put_key_integer(json, "d_ff", c->model.d_ff);
+    syi_json_put_key_integer(json, "num_heads", c->model.num_heads);
+    syi_json_put_key_integer(json, "num_layers", c->model.num_encoder_layers);
+    syi_json_put_key_integer(json, "num_decoder_layers", c->model.num_decoder_layers);
+    syi_json_put_key_integer(json, "relative_attention_num_buckets", c->model.relpos_num_buckets);
+    syi_json_put_key_integer(json, "relative_attention_max_distance", c->model.relpos_max_distance);
     put_real(json, "layer_norm_epsilon", c->model.layer_norm_epsilon);
     put_real(json, "dropout_rate", c->model.dropout_rate);
     syi_json_put_key_string(json, "feed_forward_proj", activation);
@@ -320,10 +317,10 @@ static void put_config(struct syi_json_writer *json, const struct syi_export *ex
     put_flag(json, "tie_word_embeddings", c->model.logits_via_embedding && !has_copy(c));
     if (family != SYI_HF_SWITCH) put_flag(json, "scale_decoder_outputs", syi_export_is_scaled(c));
     put_flag(json, "is_encoder_decoder", 1);
-    put_integer(json, "pad_token_id", 0);
-    put_integer(json, "eos_token_id", export->end);
-    put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
-    put_integer(json, "n_positions", c->data.max_input_length);
+    syi_json_put_key_integer(json, "pad_token_id", 0);
+    syi_json_put_key_integer(json, "eos_token_id", export->end);
+    syi_json_put_key_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
+    syi_json_put_key_integer(json, "n_positions", c->data.max_input_length);
     if (tokenizer_class(export)) syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(export));
     syi_json_put_key_string(json, "torch_dtype",
                             export->dtype == SYI_SAFETENSORS_BF16 ? "bfloat16" : "float32");
@@ -336,7 +333,7 @@ static void put_draws(struct syi_json_writer *json, const struct syi_config *c)
 {
     put_flag(json, "do_sample", 1);
     put_real(json, "temperature", c->decode.temperature);
-    put_integer(json, "top_k", c->decode.topk);
+    syi_json_put_key_integer(json, "top_k", c->decode.topk);
     put_real(json, "top_p", c->decode.topp > 0 ? c->decode.topp : 1);
 }
 
@@ -349,16 +346,16 @@ static void put_generation(struct syi_json_writer *json, const struct syi_export
     int draws = c->decode.temperature > 0, beams = c->decode.length_penalty == SYI_LENGTH_PENALTY_POWER;
     (void)family;
     syi_json_open(json, '{');
-    put_integer(json, "pad_token_id", 0);
-    put_integer(json, "eos_token_id", export->end);
-    put_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
-    put_integer(json, "max_new_tokens",
-                c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
+    syi_json_put_key_integer(json, "pad_token_id", 0);
+    syi_json_put_key_integer(json, "eos_token_id", export->end);
+    syi_json_put_key_integer(json, "decoder_start_token_id", c->model.decoder_start_token_id);
+    syi_json_put_key_integer(json, "max_new_tokens",
+                             c->decode.max_length ? c->decode.max_length : c->data.max_target_length);
     if (draws) put_draws(json, c);
-    if (draws || beams) put_integer(json, "num_return_sequences", c->decode.num_decodes);
+    if (draws || beams) syi_json_put_key_integer(json, "num_return_sequences", c->decode.num_decodes);
     if (beams) {
         int64_t least = draws ? 1 : c->decode.num_decodes;
-        put_integer(json, "num_beams", c->decode.beams > least ? c->decode.beams : least);
+        syi_json_put_key_integer(json, "num_beams", c->decode.beams > least ? c->decode.beams : least);
         put_real(json, "length_penalty", c->decode.alpha);
         syi_json_put_key(json, "early_stopping");
         if (c->decode.early_stopping == SYI_EARLY_STOPPING_NEVER)
@@ -375,7 +372,7 @@ static void put_tokenizer(struct syi_json_writer *json, const struct syi_export 
     (void)family;
     syi_json_open(json, '{');
     syi_json_put_key_string(json, "tokenizer_class", tokenizer_class(export));
-    put_integer(json, "extra_ids", syi_config_vocabulary(&export->config, 0)->extra_ids);
+    syi_json_put_key_integer(json, "extra_ids", syi_config_vocabulary(&export->config, 0)->extra_ids);
     syi_json_put_key_string(json, "pad_token", "<pad>");
     syi_json_put_key_string(json, "eos_token", "</s>");
     syi_json_put_key_string(json, "unk_token", "<unk>");

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "import/pickle.h"
 #include "import/stored.h"
 #include "import/zip.h"
@@ -87,10 +88,9 @@ static int find_pickle(struct archive *a, struct sy_error *err)
     static const char end[] = "/data.pkl";
     for (size_t i = 0; i < a->zip.n; i++) {
         const struct syi_zip_entry *entry = &a->zip.entry[i];
-        size_t n = strlen(entry->name);
-        if (n < sizeof end - 1 || strcmp(entry->name + n - (sizeof end - 1), end)) continue;
+        if (!syi_ends_with(entry->name, end)) continue;
         a->pickle = entry;
-        a->prefix = (int)(n - (sizeof end - 1) + 1);
+        a->prefix = (int)(strlen(entry->name) - strlen(end) + 1);
         return a->prefix < 100 ? SY_OK : syi_error(err, SY_EFORMAT, "%s: names are too long", a->file->path);
     }
     return syi_error(err, SY_EFORMAT, "%s: a zip without data.pkl: torch.save did not write it",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recording ops. An op whose row in ops.def says all of its outputs is recorded by its id (SYI_RECORD); one that
  * has more to work out has a function of its own, in the file of its family (ops/). Both return the (first) output
- * tensor or -1; the error is sticky in the program, so a model reads as a list of calls and checks once at the
- * end. Leaves of summations come from program->leaf_count. Absent optional tensors are -1. */
+ * tensor or -1; a second one, given through a pointer, is -1 where operands are missing. The error is sticky in
+ * the program, so a model reads as a list of calls and checks once at the end. Leaves of summations come from
+ * program->leaf_count. Absent optional tensors are -1. */
 #ifndef SYI_RECORD_H
 #define SYI_RECORD_H
 

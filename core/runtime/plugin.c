@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/plugin_folders.h"
+#include "base/text.h"
 #include "base/vocabularies.h"
 #include "runtime/plugin.h"
 
@@ -125,7 +126,7 @@ static int is_plugin(const struct dirent *entry)
 {
     size_t length = strlen(entry->d_name), around = sizeof(SYI_PLUGIN_PREFIX SYI_PLUGIN_SUFFIX) - 1;
     return length > around && strncmp(entry->d_name, SYI_PLUGIN_PREFIX, sizeof(SYI_PLUGIN_PREFIX) - 1) == 0 &&
-           strcmp(entry->d_name + length - (sizeof(SYI_PLUGIN_SUFFIX) - 1), SYI_PLUGIN_SUFFIX) == 0 &&
+           syi_ends_with(entry->d_name, SYI_PLUGIN_SUFFIX) &&
            !is_vocabulary(entry->d_name + sizeof(SYI_PLUGIN_PREFIX) - 1, length - around);
 }
 

@@ -3,6 +3,7 @@
  * differences. Routing itself is tested in test_routing.c. */
 #include "config.h"
 
+#include "kernel_doubles.h"
 #include "routing_case.h"
 
 /* ---- moving tokens ---- */
@@ -259,47 +260,6 @@ Test(moe_kernels, router_loss_adds_in_the_documented_order)
 
 /* ---- gradients: operands widened to double ---- */
 
-static void serial(void *arg, int64_t n, void (*fn)(void *, int64_t, int), void *fn_arg)
-{
-    (void)arg;
-    for (int64_t i = 0; i < n; i++) fn(fn_arg, i, 0);
-}
-
-struct doubles {
-    struct sy_host host;
-    struct sy_tensor in[SY_MAX_IN], out[SY_MAX_OUT];
-    struct sy_call call;
-};
-
-static void widen(struct sy_tensor *to, const struct sy_tensor *from)
-{
-    *to = *from;
-    if (from->rank == 0) return; /* absent */
-    to->data = calloc((size_t)sycpu_count(from) + 1, sizeof(double));
-    cr_assert_not_null(to->data);
-    if (from->data && from->dtype != SY_F32) memcpy(to->data, from->data, kh_bytes(from));
-    for (int64_t i = 0; from->data && from->dtype == SY_F32 && i < sycpu_count(from); i++)
-        ((double *)to->data)[i] = ((float *)from->data)[i];
-}
-
-static void doubles_begin(struct doubles *d, const struct kh *k)
-{
-    memset(d, 0, sizeof *d);
-    d->host.threads = 1;
-    d->host.parallel_for = serial;
-    for (int i = 0; i < k->n_in; i++) widen(&d->in[i], &k->in[i]);
-    for (int i = 0; i < k->n_out; i++) widen(&d->out[i], &k->out[i]);
-    d->call = (struct sy_call){.host = &d->host, .in = d->in, .out = d->out, .attr = k->attr};
-    d->call.workspace = calloc(64, sizeof(double)); /* router_loss: one number an expert */
-}
-
-static void doubles_end(struct doubles *d)
-{
-    for (int i = 0; i < SY_MAX_IN; i++) free(d->in[i].data);
-    for (int i = 0; i < SY_MAX_OUT; i++) free(d->out[i].data);
-    free(d->call.workspace);
-}
-
 /* Output o of an op, weighted with w and summed, with element `at` of input `in` moved by `by`. */
 static double weighted(struct doubles *d, sy_kernel_fn run, int o, const double *w, int in, int64_t at,
                        double by)
@@ -343,8 +303,8 @@ static void check_pair(const struct shape *s, int op, sy_kernel_fn run, int grad
             ((float *)k.in[0].data)[i] += 0.5f, ((float *)g.in[3].data)[i] += 0.5f;
     if (op == SY_OP_COMBINE)
         for (int i = 0; i < 4; i++) memcpy(g.in[i].data, k.in[i].data, kh_bytes(&k.in[i]));
-    doubles_begin(&d, &k);
-    doubles_begin(&b, &g);
+    doubles_begin(&d, &k, NULL);
+    doubles_begin(&b, &g, NULL);
     grad(NULL, &b.call);
     check_gradient(&d, run, 0, b.in[weight].data, 0, b.out[0].data);
     if (op == SY_OP_COMBINE) check_gradient(&d, run, 0, b.in[weight].data, 3, b.out[1].data);
@@ -364,8 +324,8 @@ static void check_dispatch(const struct shape *s)
     route_of(&route, s, &attr);
     build(&k, SY_OP_DISPATCH, s, &route, 0);
     build(&g, SY_OP_DISPATCH_GRAD, s, &route, 0);
-    doubles_begin(&d, &k);
-    doubles_begin(&b, &g);
+    doubles_begin(&d, &k, NULL);
+    doubles_begin(&b, &g, NULL);
     sycpu_ref64_dispatch_grad(NULL, &b.call);
     double *w = b.in[0].data;
     for (int64_t i = 0; i < sycpu_count(&b.in[0]); i++) w[i] = isnan(w[i]) ? 3 : w[i];
@@ -386,8 +346,8 @@ static void check_loss(const struct shape *s)
     build_loss(&k, SY_OP_ROUTER_LOSS, s, &route, 0);
     build_loss(&g, SY_OP_ROUTER_LOSS_GRAD, s, &route, 0);
     memcpy(g.in[0].data, k.in[1].data, kh_bytes(&k.in[1]));
-    doubles_begin(&d, &k);
-    doubles_begin(&b, &g);
+    doubles_begin(&d, &k, sycpu_ref64_router_loss_workspace);
+    doubles_begin(&b, &g, NULL);
     sycpu_ref64_router_loss_grad(NULL, &b.call);
     check_gradient(&d, sycpu_ref64_router_loss, 0, b.in[3].data, 0, b.out[0].data);
     check_gradient(&d, sycpu_ref64_router_loss, 1, b.in[4].data, 1, b.out[1].data);

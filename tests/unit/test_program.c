@@ -84,6 +84,18 @@ Test(program_record, refuses_what_the_row_does_not_say)
                     "no input says what v is");
 }
 
+Test(program_record, no_operands_no_second_output)
+{
+    const struct syi_attention none = SYI_NO_ATTENTION;
+    struct syi_program *p = fresh();
+    int lse = 0, dscale = 0, dgate = 0, z = 0;
+    cr_expect(syi_attention(p, &none, &lse) == -1 && lse == -1);
+    cr_expect(syi_rms_norm_grad(p, -1, -1, -1, -1, 0, &dscale) == -1 && dscale == -1);
+    cr_expect(syi_combine_grad(p, -1, -1, -1, -1, -1, 1, &dgate) == -1 && dgate == -1);
+    cr_expect(syi_router_loss(p, -1, -1, -1, -1, 1, &z) == -1 && z == -1);
+    syi_program_free(p);
+}
+
 /* ---- check ---- */
 
 static void refuses(struct syi_program *p, const char *words)

@@ -8,6 +8,7 @@
 
 int syi_attention(struct syi_program *p, const struct syi_attention *a, int *lse)
 {
+    *lse = -1;
     if (!SYI_HAVE(p, a->q, a->kv)) return -1;
     struct syi_tensor t = *syi_tensor_of(p, a->q);
     int64_t columns = a->heads * a->head_dim, blocks = p->leaf_count[SYI_AXIS_HEADS];

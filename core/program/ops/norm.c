@@ -15,6 +15,7 @@ int syi_rms_norm(struct syi_program *p, int x, int scale, int mask, double epsil
 
 int syi_rms_norm_grad(struct syi_program *p, int x, int scale, int dy, int mask, double epsilon, int *dscale)
 {
+    *dscale = -1;
     if (!SYI_HAVE(p, x, scale, dy)) return -1;
     struct sy_attr_rms_norm attr = {epsilon, syi_leaf_length(p, x, 0)};
     int out[2] = {syi_temp_like(p, x), syi_temp_like(p, scale)}, in[4] = {x, scale, dy, mask};
@@ -79,10 +80,8 @@ static int check_glu_grad(struct syi_check *c)
 SYI_GRAD(rms_norm)
 {
     SYI_ATTR_COPY(p, op, sy_attr_rms_norm);
-    int dscale = -1;
     (void)wants;
-    din[0] = syi_rms_norm_grad(p, op->in[0], op->in[1], dout[0], op->in[2], attr.epsilon, &dscale);
-    din[1] = dscale;
+    din[0] = syi_rms_norm_grad(p, op->in[0], op->in[1], dout[0], op->in[2], attr.epsilon, &din[1]);
 }
 
 SYI_GRAD(glu)

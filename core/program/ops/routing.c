@@ -135,6 +135,7 @@ int syi_combine(struct syi_program *p, int buffer, int expert, int slot, int gat
 int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, int gate, int dout,
                      int64_t group_rows, int *dgate)
 {
+    *dgate = -1;
     if (!SYI_HAVE(p, buffer, expert, slot, gate, dout)) return -1;
     struct sy_attr_group attr = {group_rows};
     int in[5] = {buffer, expert, slot, gate, dout},
@@ -146,6 +147,7 @@ int syi_combine_grad(struct syi_program *p, int buffer, int expert, int slot, in
 int syi_router_loss(struct syi_program *p, int probabilities, int lse, int chosen, int mask,
                     int64_t group_rows, int *z)
 {
+    *z = -1;
     if (!SYI_HAVE(p, probabilities, lse, chosen)) return -1;
     struct syi_tensor counts = *syi_tensor_of(p, chosen);
     struct sy_attr_group attr = {group_rows};
@@ -213,11 +215,9 @@ SYI_GRAD(dispatch)
 SYI_GRAD(combine)
 {
     SYI_ATTR_COPY(p, op, sy_attr_group);
-    int dgate = -1;
     (void)wants;
     int dy = syi_grad_fitting(p, dout[0], op->in[3]);
-    din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dy, attr.group_rows, &dgate);
-    din[3] = dgate;
+    din[0] = syi_combine_grad(p, op->in[0], op->in[1], op->in[2], op->in[3], dy, attr.group_rows, &din[3]);
 }
 
 SYI_GRAD(router_loss)

@@ -227,6 +227,8 @@ struct syi_checkpoint_visit {
     void *arg;
 };
 int syi_checkpoint_visit(const struct syi_checkpoint_visit *visit, struct sy_error *err) SYI_MUST_CHECK;
+/* Takes RUN_DIR/checkpoints/STEP apart: path becomes RUN_DIR. 0: it is no such path. */
+int syi_checkpoint_split(char *path, int64_t *step);
 /* *step: of the newest complete checkpoint, -1: there is none. Only a folder that is missing or empty has none;
  * one that cannot be read is an error, and one named by a step that holds something but is not complete. */
 int syi_checkpoint_latest(const char *run_dir, int64_t *step, struct sy_error *err) SYI_MUST_CHECK;

@@ -24,6 +24,17 @@ char *syi_checkpoint_path(const char *run_dir, int64_t step, const char *suffix,
     return path;
 }
 
+int syi_checkpoint_split(char *path, int64_t *step)
+{
+    char *name = strrchr(path, '/');
+    if (!name || !syi_config_number(name + 1, step)) return 0;
+    *name = '\0';
+    char *folder = strrchr(path, '/');
+    if (!folder || folder == path || strcmp(folder, "/checkpoints")) return 0;
+    *folder = '\0';
+    return 1;
+}
+
 /* Whether something of this name is there. What cannot be looked at is an error, never an absence. */
 static int look(const char *path, int *there, struct sy_error *err)
 {

@@ -8,20 +8,13 @@
 #include "train/init/init_source.h"
 #include "train/launch/run_dir.h"
 
-/* "RUN/checkpoints/STEP" taken apart; 0: the path is none. */
+/* Whether path is a folder of one checkpoint; what source then is. */
 static int split(const char *path, struct syi_init_source *source)
 {
-    static const char middle[] = "/checkpoints";
-    size_t length = strlen(path), least = strlen(middle);
+    size_t length = strlen(path);
     while (length && path[length - 1] == '/') length--;
     snprintf(source->run_dir, sizeof source->run_dir, "%.*s", (int)length, path);
-    char *step = strrchr(source->run_dir, '/');
-    if (!step || !syi_config_number(step + 1, &source->step)) return 0;
-    *step = '\0';
-    length = strlen(source->run_dir);
-    if (length <= least || strcmp(source->run_dir + length - least, middle)) return 0;
-    source->run_dir[length - least] = '\0';
-    return 1;
+    return syi_checkpoint_split(source->run_dir, &source->step);
 }
 
 int syi_init_locate(const struct syi_train_part *train, struct syi_init_source *source, struct sy_error *err)

@@ -326,16 +326,7 @@ static int score_item(struct syi_evaluation *e, int32_t item, struct sy_error *e
 static void put_text(struct syi_text *text, struct syi_span span)
 {
     const unsigned char *from = (const unsigned char *)span.text;
-    size_t length;
-
-    for (size_t at = 0; at < span.bytes; at += length) {
-        length = from[at] ? (size_t)syi_utf8_length(from + at, span.bytes - at) : 0;
-        if (length)
-            syi_text_append(text, from + at, length);
-        else
-            syi_text_puts(text, "\xef\xbf\xbd");
-        length += !length;
-    }
+    for (size_t at = 0; at < span.bytes;) at += syi_text_put_character(text, from + at, span.bytes - at);
     syi_text_append(text, "", 1);
 }
 
