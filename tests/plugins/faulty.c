@@ -20,7 +20,7 @@ static const struct sy_backend_desc *cpu;
 static struct sy_kernel kernels[MOST_KERNELS];
 static sy_kernel_fn embed, map; /* of the CPU backend */
 static atomic_long contexts, plans;
-static const struct sy_host *any_host;
+static const struct sy_host *_Atomic any_host; /* ranks that are threads open it side by side */
 
 /* Counts the calls of one kind, and is 1 for the one that SY_FAULT names. */
 static int fails(const char *kind)
