@@ -170,7 +170,12 @@ __attribute__((weak)) struct criterion_test_set *criterion_initialize(void)
 
 __attribute__((weak)) int criterion_handle_args(int argc, char **argv, bool unknown)
 {
-    if (argc == 3 && !strcmp(argv[1], "--filter")) tsan_filter = argv[2];
+    if (argc == 3 && !strcmp(argv[1], "--filter")) {
+        tsan_filter = argv[2];
+    } else if (argc > 1) {
+        fprintf(stderr, "usage: %s [--filter SUITE/NAME]\n", argv[0]);
+        exit(2);
+    }
     return unknown;
 }
 
