@@ -60,7 +60,9 @@ static int open_file(struct scoring *s, const char *path)
     s->input.lines.file = &s->file;
     s->input.lines.fd = s->file.fd;
     if (failed) syi_error(&err, why.code, "score: %s", why.text);
-    return cli_world_agree(failed ? cli_fail(&err) : CLI_DONE);
+    failed = cli_world_agree(failed ? cli_fail(&err) : CLI_DONE);
+    if (failed) syi_inflow_close(&s->file);
+    return failed;
 }
 
 int cli_score(const struct cli_options *o)
